@@ -1,0 +1,1 @@
+"""The effects: everything that touches the world, safe to run twice."""

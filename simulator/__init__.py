@@ -1,0 +1,1 @@
+"""One HTTP server that stands in for the Messages API."""
