@@ -179,10 +179,10 @@ class Failed(Value):
 
 
 class Parked(Value):
-    """A condition of the provider or the run, not a fault of the call: start again at `until`, no attempt used."""
+    """A condition around the call, not a fault of it: start again at `until`, no attempt used."""
 
     kind: Literal["parked"] = "parked"
-    why: Literal["wall", "pause"]
+    why: Literal["wall", "pause", "worker"]
     what: str
     until: datetime | None = None
 
@@ -194,7 +194,13 @@ class Stopped(Value):
     why: str
 
 
-TaskResult = Annotated[Answered | Failed | Parked | Stopped, Field(discriminator="kind")]
+Outcome = Annotated[Answered | Failed | Parked | Stopped, Field(discriminator="kind")]
+
+
+class TaskResult(Value):
+    """What the child workflow of a task hands back."""
+
+    outcome: Outcome
 
 
 def ref_of(content: bytes) -> str:

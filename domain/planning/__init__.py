@@ -1,0 +1,144 @@
+"""Text becomes a valid Plan, or the list of everything that is wrong with it.
+
+The way: document (is it YAML?), forms (are the keys and types right?), drafts (do ids and needs fit together?), then
+per task its agent, prompt, files and payload. Each step works on all that the steps before could read, so that one
+mistake hides no other. Only a text without any mistake is built into a plan.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping as AnyMapping
+from dataclasses import dataclass
+
+from domain.document import CONTROL, Invalid, parse
+from domain.forms import Filled, fill
+from domain.grammar import DefaultsForm, PlanForm
+from domain.models import Plan
+from domain.planning.attachments import Attachments, Folder, FolderError
+from domain.planning.building import Builder
+from domain.planning.checking import Checked, Checker
+from domain.planning.drafts import Drafts
+from domain.planning.staffing import Staffing
+from domain.problems import TOP, Problem, Problems, did_you_mean, quoted
+from domain.registry import Registry, read_agents, written_names
+from domain.tree import Mapping, Sequence
+
+__all__ = ["Folder", "FolderError", "Invalid", "Planned", "Problem", "plan_from_text"]
+
+DEFAULT_CONCURRENCY = 4
+MAX_PARAM = 100_000
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A valid plan, the contents to store before it starts, and where each effective value comes from."""
+
+    plan: Plan
+    contents: AnyMapping[str, bytes]
+    sources: AnyMapping[str, AnyMapping[str, str]]
+    warnings: tuple[Problem, ...]
+
+
+def plan_from_text(
+    text: str,
+    *,
+    file: str,
+    registry: Registry,
+    folder: Folder,
+    params: AnyMapping[str, str] | None = None,
+    max_concurrency: int | None = None,
+) -> Planned:
+    """The plan that the text describes, with every value in effect. `Invalid` carries every mistake there is."""
+    problems = Problems(file)
+    source, root = parse(text, problems)
+    filled = fill(PlanForm, root, problems, what="the plan") if root is not None else None
+    if filled is None:
+        raise Invalid(problems.in_order())
+    if max_concurrency is not None and not 1 <= max_concurrency <= 500:
+        problems.add(TOP, f"'max_concurrency' must be between 1 and 500, not {max_concurrency}")
+    values = _param_values(filled, params or {}, problems)
+    own = read_agents(filled.value("agents"), problems)
+    staffing = Staffing(registry, own, written_names(filled.value("agents"), "name") - {agent.name for agent, _ in own})
+    attachments = Attachments(folder)
+    drafts = Drafts(filled.value("tasks"), problems)
+    if isinstance(written := filled.value("tasks"), Sequence | None) and not (written and written.items):
+        problems.add(filled.at("tasks"), "the plan has no tasks")
+    drafts.lay_out(attachments)
+    drafts.connect()
+    checker = Checker(
+        source=source,
+        drafts=drafts,
+        defaults=_defaults(filled, problems),
+        staffing=staffing,
+        attachments=attachments,
+        params=values,
+        problems=problems,
+    )
+    checked = [checker.check(draft) for draft in drafts.all]
+    problems.raise_if_any()
+
+    builder = Builder(checker, attachments, problems)
+    built = [task for each in checked for task in builder.build(each)]
+    problems.raise_if_any()
+    plan = Plan(
+        name=filled.form.name or name_from(file),
+        max_concurrency=max_concurrency or filled.form.max_concurrency or DEFAULT_CONCURRENCY,
+        agents=staffing.used(),
+        tasks=tuple(task for task, _ in built),
+    )
+    sources = {task.id: sources for task, sources in built}
+    return Planned(plan, attachments.contents, sources, _warnings(file, filled, checked, staffing, values))
+
+
+def name_from(file: str) -> str:
+    """The name of a plan that gives itself none: the stem of its file, made safe."""
+    stem = re.split(r"[/\\]", file)[-1].rpartition(".")
+    safe = re.sub(r"[^\w-]+", "-", stem[0] or stem[2])[:100].strip("-_")
+    return safe or "plan"
+
+
+def _defaults(filled: Filled[PlanForm], problems: Problems) -> Filled[DefaultsForm] | None:
+    """The defaults, or nothing when what is written there cannot be read at all."""
+    if "defaults" in filled.wrong:
+        return None
+    return fill(DefaultsForm, filled.value("defaults") or Mapping({}, *TOP), problems, what="defaults")
+
+
+def _param_values(filled: Filled[PlanForm], given: AnyMapping[str, str], problems: Problems) -> dict[str, str]:
+    """The value of every declared parameter: given, or its default. One that is wrong still counts as declared."""
+    node = filled.value("params")
+    declared = node.entries if isinstance(node, Mapping) else {}
+    forms = filled.form.params or {}
+    values = dict.fromkeys(declared, "")
+    for name, form in forms.items():
+        value = given.get(name, form.default)
+        if value is None:
+            at = declared[name].key
+            problems.add(at, f"the parameter {quoted(name)} has no value and no default", hint=f"--param {name}=VALUE")
+        elif len(value) > MAX_PARAM or CONTROL.search(value):
+            problems.add(declared[name].key, f"the value of {quoted(name)} is too long or holds control characters")
+        else:
+            values[name] = value
+    for name in sorted(given.keys() - declared.keys() if "params" not in filled.wrong else ()):
+        hint = did_you_mean(name, list(declared)) or f"declared: {', '.join(declared) or 'none'}"
+        problems.add(filled.at("params"), f"the plan declares no parameter {quoted(name)}", hint=hint)
+    return values
+
+
+def _warnings(
+    file: str, filled: Filled[PlanForm], checked: list[Checked], staffing: Staffing, params: AnyMapping[str, str]
+) -> tuple[Problem, ...]:
+    """What is allowed and probably not meant."""
+    warnings = Problems(file)
+    staffing.warn_of_unused(warnings)
+    used = {name for each in checked for name in each.scope.used}
+    for name in params:
+        if f"params.{name}" not in used:
+            warnings.add(filled.at("params", name), f"the parameter {quoted(name)} is not used")
+    for each in checked:
+        form = each.draft.filled.form
+        if isinstance(form.for_each, list) and len(form.for_each) > 1 and "item" not in each.scope.used:
+            at = each.draft.filled.at("for_each")
+            warnings.add(at, "every item gets the same prompt", task=each.draft.id, hint="place {{ item }}")
+    return warnings.in_order()
