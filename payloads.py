@@ -1,0 +1,84 @@
+"""What travels through Temporal: pydantic values as JSON, compressed when large, refused when too large.
+
+Every process uses the same `DATA_CONVERTER`; a process without it could not read what the others wrote.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+from temporalio.api.common.v1 import Payload
+from temporalio.contrib.pydantic import PydanticPayloadConverter
+from temporalio.converter import DataConverter, PayloadCodec
+
+COMPRESS_FROM = 2_048
+"""Bytes. Below this little is gained, and the stock Web UI can show the value as it is."""
+
+PAYLOAD_LIMIT = 1_500_000
+"""Bytes of one encoded payload. Temporal refuses 2 MiB, and retries an activity whose result was refused."""
+
+INFLATED_LIMIT = 64 * 1024 * 1024
+"""Bytes that one payload may become when it is read: a small one must not be able to fill the memory."""
+
+ENCODING = b"binary/zlib"
+
+
+class PayloadTooLarge(ValueError):
+    """A value that Temporal would not carry. The same value would be refused again: never worth a retry."""
+
+    def __init__(self, name: str, size: int, limit: int = PAYLOAD_LIMIT) -> None:
+        super().__init__(f"{name!r} is {size:,} bytes when encoded; at most {limit:,} can travel through Temporal")
+        self.name = name
+        self.size = size
+
+
+class ZlibCodec(PayloadCodec):
+    """Compress payloads that gain from it. What others wrote plainly (the Web UI, `temporal`) is read as it is."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """The payloads, each compressed when that makes it smaller."""
+        return [compressed(payload) for payload in payloads]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """The payloads as they were before `encode`."""
+        return [inflated(payload) for payload in payloads]
+
+
+DATA_CONVERTER = DataConverter(payload_converter_class=PydanticPayloadConverter, payload_codec=ZlibCodec())
+
+
+def compressed(payload: Payload) -> Payload:
+    """The payload inside a smaller one, or the payload itself when there is nothing to gain."""
+    if payload.ByteSize() < COMPRESS_FROM:
+        return payload
+    smaller = Payload(metadata={"encoding": ENCODING}, data=zlib.compress(payload.SerializeToString()))
+    return smaller if smaller.ByteSize() < payload.ByteSize() else payload
+
+
+def inflated(payload: Payload) -> Payload:
+    """The payload that `compressed` was given."""
+    if payload.metadata.get("encoding") != ENCODING:
+        return payload
+    stream = zlib.decompressobj()
+    try:
+        data = stream.decompress(payload.data, INFLATED_LIMIT)
+    except zlib.error as error:
+        raise ValueError(f"a compressed payload is damaged: {error}") from error
+    if not stream.eof:
+        why = f"it is larger than {INFLATED_LIMIT:,} bytes" if stream.unconsumed_tail else "its end is missing"
+        raise ValueError(f"a compressed payload cannot be read: {why}")
+    return Payload.FromString(data)
+
+
+def encoded_size(value: Any) -> int:
+    """Bytes of the value as Temporal would get it."""
+    (payload,) = DATA_CONVERTER.payload_converter.to_payloads([value])
+    return compressed(payload).ByteSize()
+
+
+def check_size(name: str, value: Any) -> None:
+    """Raise `PayloadTooLarge` when the value cannot travel. Ask before Temporal does: it would retry, and pay again."""
+    if (size := encoded_size(value)) > PAYLOAD_LIMIT:
+        raise PayloadTooLarge(name, size)

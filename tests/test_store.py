@@ -1,0 +1,232 @@
+"""The store: everything is written once, and checked when it is read."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from domain.events import Event, EventType
+from domain.models import ref_of
+from store import Store, StoreError, open_store
+
+NOT_REFS = [
+    "../../x",
+    "sha256:../../../../etc/passwd",
+    f"sha256:{'0' * 63}",
+    f"sha256:{'0' * 65}",
+    f"sha256:{'A' * 64}",
+    f"sha256:{'0' * 64}\n",
+    f"{'0' * 64}",
+    "",
+]
+NOT_RUNS = ["../../x", "..", ".", "", "a/b", "/etc", "a\n", "-x", "x" * 201, "a\x00b", "é"]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return open_store(str(tmp_path / "store"))
+
+
+def events(first: int, last: int) -> tuple[Event, ...]:
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    return tuple(
+        Event(number=number, type=EventType.TASK_READY, time=start + timedelta(seconds=number), task=f"t{number}")
+        for number in range(first, last + 1)
+    )
+
+
+async def read(store: Store, after: int = 0) -> list[int]:
+    return [event.number async for event in store.events("run", after)]
+
+
+def file_of(store: Store, ref: str) -> Path:
+    digest = ref.removeprefix("sha256:")
+    return Path(store.location) / "artifacts" / digest[:2] / digest
+
+
+# --- artifacts ---
+
+
+@pytest.mark.parametrize("content", [b"", b"text", bytes(range(256)), b"x" * 3_000_000])
+async def test_a_content_comes_back_as_it_was(store: Store, content: bytes) -> None:
+    ref = await store.put_artifact(content)
+
+    assert ref == ref_of(content)
+    assert await store.artifact(ref) == content
+
+
+async def test_a_content_may_be_put_again_at_any_time(store: Store) -> None:
+    refs = await asyncio.gather(*(store.put_artifact(b"same") for _ in range(20)))
+
+    assert len(set(refs)) == 1
+    assert await store.artifact(refs[0]) == b"same"
+
+
+async def test_a_content_that_was_changed_is_refused(store: Store) -> None:
+    """F13: one flipped bit is enough."""
+    ref = await store.put_artifact(b"a result")
+    file_of(store, ref).write_bytes(b"a resulu")
+
+    with pytest.raises(StoreError, match="changed"):
+        await store.artifact(ref)
+
+
+async def test_a_content_that_is_gone_is_named(store: Store) -> None:
+    """F13."""
+    ref = await store.put_artifact(b"a result")
+    file_of(store, ref).unlink()
+
+    with pytest.raises(StoreError, match=ref):
+        await store.artifact(ref)
+
+
+@pytest.mark.parametrize("ref", NOT_REFS)
+async def test_what_is_no_reference_is_not_looked_for(store: Store, ref: str) -> None:
+    with pytest.raises(StoreError, match="not a reference"):
+        await store.artifact(ref)
+
+
+# --- runs ---
+
+
+async def test_the_first_manifest_of_a_run_stands(store: Store) -> None:
+    assert await store.manifest("run") is None
+
+    assert await store.put_manifest("run", {"plan": 1}) == {"plan": 1}
+    assert await store.put_manifest("run", {"plan": 2}) == {"plan": 1}
+
+    assert await store.manifest("run") == {"plan": 1}
+
+
+async def test_of_many_who_write_a_manifest_at_once_all_hear_the_same_one(store: Store) -> None:
+    heard = await asyncio.gather(*(store.put_manifest("run", {"plan": number}) for number in range(20)))
+
+    assert heard == [heard[0]] * 20
+
+
+async def test_runs_are_listed_by_their_ids(store: Store) -> None:
+    assert await store.runs() == []
+    for run in ("b.1", "a_2", "c-3"):
+        await store.put_manifest(run, {})
+    await store.append_events("a_2", events(1, 1))
+
+    assert await store.runs() == ["a_2", "b.1", "c-3"]
+
+
+@pytest.mark.parametrize("run", NOT_RUNS)
+async def test_what_is_no_run_id_is_not_looked_for(store: Store, run: str) -> None:
+    with pytest.raises(StoreError, match="not a run id"):
+        await store.manifest(run)
+    with pytest.raises(StoreError, match="not a run id"):
+        await store.put_manifest(run, {})
+    with pytest.raises(StoreError, match="not a run id"):
+        await store.append_events(run, events(1, 1))
+    with pytest.raises(StoreError, match="not a run id"):
+        [event async for event in store.events(run)]
+
+
+# --- events ---
+
+
+async def test_events_come_back_whole_and_in_order(store: Store) -> None:
+    told = events(1, 12)
+
+    await store.append_events("run", told[:5])
+    await store.append_events("run", told[5:6])
+    await store.append_events("run", told[6:])
+
+    assert [event async for event in store.events("run")] == list(told)
+    assert await read(store, after=5) == [6, 7, 8, 9, 10, 11, 12]
+    assert await read(store, after=12) == []
+
+
+async def test_appending_again_changes_nothing(store: Store) -> None:
+    """A retry after a lost reply."""
+    for _ in range(3):
+        await store.append_events("run", events(1, 5))
+
+    assert await read(store) == [1, 2, 3, 4, 5]
+
+
+async def test_a_retry_that_has_more_adds_what_is_new(store: Store) -> None:
+    await store.append_events("run", events(1, 5))
+    await store.append_events("run", events(1, 8))
+    await store.append_events("run", events(1, 8))
+    await store.append_events("run", events(6, 10))
+
+    assert await read(store) == [*range(1, 11)]
+    assert await read(store, after=8) == [9, 10]
+
+
+async def test_a_retry_that_has_less_takes_nothing_away(store: Store) -> None:
+    await store.append_events("run", events(1, 5))
+    await store.append_events("run", events(1, 3))
+    await store.append_events("run", events(6, 7))
+
+    assert await read(store) == [1, 2, 3, 4, 5, 6, 7]
+
+
+async def test_two_attempts_at_once_make_one_log(store: Store) -> None:
+    """A frozen worker's append and its successor's."""
+    await asyncio.gather(*(store.append_events("run", events(1, last)) for last in (5, 8, 5, 8, 3)))
+
+    assert await read(store) == [*range(1, 9)]
+
+
+async def test_nothing_to_append_is_nothing(store: Store) -> None:
+    await store.append_events("run", ())
+
+    assert await read(store) == []
+
+
+async def test_any_text_in_an_event_survives_its_line(store: Store) -> None:
+    """Line breaks of every kind stay inside their event."""
+    text = "a\nb\r\nc\u2028d\u2029e\x85f\x0bg\x0ch\x1ci\x00j 😀 \\n"
+    told = Event(number=1, type=EventType.TASK_FAILED, time=datetime.now(UTC), task="scan[a/b]", data={"why": text})
+    await store.append_events("run", (told, *events(2, 3)))
+
+    await store.append_events("run", (told, *events(2, 4)))
+
+    (first, *rest) = [event async for event in store.events("run")]
+
+    assert (first.task, first.data) == ("scan[a/b]", {"why": text})
+    assert rest == list(events(2, 4))
+
+
+async def test_the_log_of_one_run_is_not_that_of_another(store: Store) -> None:
+    await store.append_events("run", events(1, 2))
+
+    assert [event async for event in store.events("run2")] == []
+
+
+# --- ledger ---
+
+
+async def test_the_first_entry_of_the_ledger_stands(store: Store) -> None:
+    assert await store.recorded("run/task/1") is None
+
+    wrote = await asyncio.gather(*(store.record("run/task/1", {"by": number}) for number in range(20)))
+
+    assert sum(wrote) == 1
+    assert await store.recorded("run/task/1") == {"by": wrote.index(True)}
+
+
+@pytest.mark.parametrize("key", ["../x", "run/../../x", "run/./x"])
+async def test_no_key_leads_out_of_the_ledger(store: Store, key: str) -> None:
+    with pytest.raises(Exception, match=r"(?i)path"):
+        await store.record(key, {})
+
+    assert not list(Path(store.location).parent.rglob("*.json"))
+
+
+async def test_a_store_is_the_same_after_it_was_opened_again(store: Store) -> None:
+    ref = await store.put_artifact(b"kept")
+    await store.append_events("run", events(1, 2))
+
+    again = open_store(store.location)
+
+    assert await again.artifact(ref) == b"kept"
+    assert await read(again) == [1, 2]
