@@ -1,0 +1,59 @@
+"""The answer to a prompt: what a rule says, and a plausible text where it says nothing."""
+
+from __future__ import annotations
+
+import random
+
+from simulator.config import Config
+from simulator.messages import Answer
+from simulator.prompt import CHARACTERS_PER_TOKEN, Prompt
+from simulator.prose import plausible_text, text_of_size
+from simulator.replies import Pace
+from simulator.script import Then
+
+
+def chance(config: Config, prompt: Prompt, occurrence: int) -> random.Random:
+    """The randomness of one request: of its seed, its prompt and how often that was asked, never of who came first."""
+    return random.Random(f"{config.seed}/{prompt.hash}/{occurrence}")  # noqa: S311
+
+
+def answer_to(prompt: Prompt, then: Then, config: Config, chance: random.Random) -> Answer:
+    """What the model says, cut at max_tokens."""
+    tokens = chance.randint(*config.answer_tokens)
+    text = _text(prompt, then, tokens, chance)
+    kept = text[: prompt.max_tokens * CHARACTERS_PER_TOKEN]
+    stop_reason = "max_tokens" if len(kept) < len(text) else ("tool_use" if then.tool else "end_turn")
+    read = min(then.cache_read, prompt.tokens)
+    written = min(then.cache_write, prompt.tokens - read)
+    return Answer(
+        id=f"msg_simulated_{chance.randbytes(9).hex()}",
+        model=prompt.model,
+        text=kept,
+        stop_reason=then.stop_reason or stop_reason,
+        input=prompt.tokens - read - written,
+        cache_read=read,
+        cache_write=written,
+        claims=then.usage,
+        tool=then.tool,
+    )
+
+
+def pace_of(then: Then, config: Config, chance: random.Random) -> Pace:
+    """How fast this answer comes. What a rule says is exact; the default varies."""
+    early, fast = (chance.uniform(1 - config.jitter, 1 + config.jitter) for _ in range(2))
+    return Pace(
+        ttft=config.ttft * early if then.ttft is None else then.ttft,
+        tokens_per_second=(
+            config.tokens_per_second * fast if then.tokens_per_second is None else then.tokens_per_second
+        ),
+    )
+
+
+def _text(prompt: Prompt, then: Then, tokens: int, chance: random.Random) -> str:
+    if then.answer is not None:
+        return then.answer
+    if then.answer_bytes is not None:
+        return text_of_size(then.answer_bytes, chance)
+    if then.answer_tokens is not None:
+        return text_of_size(then.answer_tokens * CHARACTERS_PER_TOKEN, chance)
+    return plausible_text(prompt, chance, tokens)

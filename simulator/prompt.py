@@ -1,0 +1,159 @@
+"""A request body, read: what is asked of whom, and how large it is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+
+CHARACTERS_PER_TOKEN = 4
+_TASK = re.compile(r"Task:[ \t]*(\S.*?)[ \t]*(?:\n|$)")
+
+Text = Annotated[str, Field(min_length=1)]
+
+
+def count_tokens(text: str) -> int:
+    """A local estimate, the same one wherever tokens are counted."""
+    return math.ceil(len(text) / CHARACTERS_PER_TOKEN)
+
+
+class InvalidRequestError(Exception):
+    """The body is not a request that the Messages API would take."""
+
+
+class _TextBlock(BaseModel):
+    type: Literal["text"]
+    text: Text
+
+
+class _TextSource(BaseModel):
+    type: Literal["text"]
+    media_type: Literal["text/plain"]
+    data: Text
+
+
+class _DocumentBlock(BaseModel):
+    type: Literal["document"]
+    source: _TextSource
+    title: str | None = None
+    context: str | None = None
+
+
+class _OtherBlock(BaseModel):
+    """Images, tool calls and their results: taken and counted, not understood."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+
+
+def _kind(block: object) -> str:
+    kind = block.get("type") if isinstance(block, dict) else getattr(block, "type", None)
+    return kind if kind in ("text", "document") else "other"
+
+
+_Block = Annotated[
+    Annotated[_TextBlock, Tag("text")]
+    | Annotated[_DocumentBlock, Tag("document")]
+    | Annotated[_OtherBlock, Tag("other")],
+    Discriminator(_kind),
+]
+
+
+class _Message(BaseModel):
+    role: Literal["user", "assistant"]
+    content: Text | Annotated[list[_Block], Field(min_length=1)]
+
+    def blocks(self) -> list[_Block]:
+        return [_TextBlock(type="text", text=self.content)] if isinstance(self.content, str) else self.content
+
+
+class _Metadata(BaseModel):
+    user_id: str | None = None
+
+
+class _CountBody(BaseModel):
+    model: Text
+    messages: Annotated[list[_Message], Field(min_length=1)]
+    system: str | list[_TextBlock] = ""
+
+
+class _Body(_CountBody):
+    max_tokens: Annotated[int, Field(ge=1)]
+    stream: bool = False
+    metadata: _Metadata = _Metadata()
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What the stand-in needs to know of a request."""
+
+    model: str
+    max_tokens: int
+    stream: bool
+    user: str | None
+    task: str | None
+    system: str
+    texts: tuple[str, ...]
+    titles: tuple[str, ...]
+    content: str
+    hash: str
+    size: int
+    tokens: int
+
+
+def read_prompt(document: object, *, counting: bool = False) -> Prompt:
+    """The prompt in a decoded body; `counting` reads a body of count_tokens, which has no max_tokens."""
+    try:
+        asked = _CountBody.model_validate(document)
+        body = None if counting else _Body.model_validate(document)
+    except ValidationError as error:
+        raise InvalidRequestError(_first_problem(error)) from error
+    system = asked.system if isinstance(asked.system, str) else "\n".join(block.text for block in asked.system)
+    blocks = [block for message in asked.messages if message.role == "user" for block in message.blocks()]
+    texts = tuple(block.text for block in blocks if isinstance(block, _TextBlock))
+    everything = [system, *(part for message in asked.messages for block in message.blocks() for part in _parts(block))]
+    task = _TASK.match(texts[0]) if texts else None
+    return Prompt(
+        model=asked.model,
+        max_tokens=body.max_tokens if body else 0,
+        stream=body.stream if body else False,
+        user=body.metadata.user_id if body else None,
+        task=task.group(1) if task else None,
+        system=system,
+        texts=texts,
+        titles=tuple(block.title for block in blocks if isinstance(block, _DocumentBlock) and block.title),
+        content="\n".join(part for block in blocks for part in _parts(block)),
+        hash=_hash(asked),
+        size=sum(len(part.encode()) for part in everything),
+        tokens=max(1, count_tokens("".join(everything))),
+    )
+
+
+def _hash(asked: _CountBody) -> str:
+    """Of what the model would read, so the same prompt is known again whatever the order of its JSON keys."""
+    said = asked.model_dump(mode="json", include={"system", "messages"})
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _parts(block: _Block) -> Iterator[str]:
+    match block:
+        case _TextBlock():
+            yield block.text
+        case _DocumentBlock():
+            yield from (part for part in (block.title, block.context, block.source.data) if part)
+        case _OtherBlock():
+            yield block.model_dump_json()
+
+
+def _first_problem(error: ValidationError) -> str:
+    """The deepest complaint: of a union's arms, the one that understood most of the body."""
+    problem = max(error.errors(include_url=False, include_input=False), key=lambda problem: len(problem["loc"]))
+    place = ".".join(str(part) for part in problem["loc"] if not str(part).startswith(("_", "list[", "constrained")))
+    return f"{place or 'body'}: {problem['msg']}"

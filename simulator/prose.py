@@ -1,0 +1,109 @@
+"""Default answers: short, plausible, about what was asked, and plainly simulated. Input is never copied at length."""
+
+from __future__ import annotations
+
+import random
+import re
+from itertools import groupby
+
+from simulator.prompt import CHARACTERS_PER_TOKEN, Prompt
+
+_HEADING = re.compile(r"^(Task|Plan|Agent|Type):")
+_ROLE = re.compile(r"\bYou are (an? [^.,;:\n]{3,50})", re.IGNORECASE)
+_PLACED = re.compile(r'<result of="([^"]{1,80})"')
+_MISSING_LIST = re.compile(r"^Missing inputs[^\n]*:\n((?:- [^\n]*(?:\n|$))+)", re.MULTILINE)
+_MISSING_ITEM = re.compile(r"^- ([^:\n]{1,80}):", re.MULTILINE)
+_WORD = re.compile(r"[^\W\d_][\w-]{4,24}")
+_PLAIN = re.compile(
+    r"(about|above|after|again|answer|because|before|being|below|between|compare|could|describe|every|explain|findings"
+    r"|first|given|gives|inputs?|might|missing|other|please|report|results|shall|should|state|summari[sz]e|their|there"
+    r"|these|thing|those|through|under|using|where|which|while|whose|would|write)",
+    re.IGNORECASE,
+)
+
+_BODY = (
+    "The main point is {a}: most of what follows depends on it.",
+    "Between {a} and {b} there is a clear order, and the first should be settled before the second.",
+    "The strongest argument concerns {a}, the weakest concerns {b}.",
+    "What is said about {a} holds up; what is said about {b} deserves a second look.",
+    "Two things stand out: what happens with {a} today, and what {b} would cost.",
+    "A short test of {a} would decide more than a longer discussion.",
+    "If only one thing is kept from this, it should be the link between {a} and {b}.",
+    "There is some risk in {b}, and it can be kept small by starting with {a}.",
+    "The next step is modest: write down what is known of {a}, then check {b} against it.",
+    "Most of the effort would go into {b}, and most of the value would come from {a}.",
+)
+_CLOSING = (
+    "No model was asked for this; a live run would put its own findings here.",
+    "This text stands in for a model's answer and is not advice.",
+    "These sentences are made up by the simulator, so nothing should be decided on them.",
+)
+
+
+def plausible_text(prompt: Prompt, random: random.Random, tokens: int) -> str:
+    """A few sentences of about so many tokens."""
+    subject = _subject(prompt)
+    phrases = _phrases(subject)
+    random.shuffle(phrases)
+    a, b = [*phrases, "the question", "the details"][:2]
+    role = _ROLE.search(prompt.system)
+    speaker = f"As {role.group(1)}, here is" if role else "Here is"
+    sentences = [f"[Simulated answer] {speaker} a short view on {_quoted(subject)}."]
+    if given := list(dict.fromkeys([*prompt.titles, *_PLACED.findall("\n".join(prompt.texts))])):
+        sentences.append(f"It draws on {_listed(given)}.")
+    if missing := _missing(prompt):
+        verb, pronoun = ("was", "it") if len(missing) == 1 else ("were", "them")
+        sentences.append(f"{_listed(missing)} {verb} missing, so nothing here rests on {pronoun}.")
+    closing = random.choice(_CLOSING)
+    room = tokens * CHARACTERS_PER_TOKEN - len(closing)
+    for template in random.sample(_BODY, 4):
+        if len(" ".join(sentences)) + len(template) / 2 > room:
+            break
+        sentences.append(template.format(a=a, b=b))
+    return " ".join([*sentences, closing])
+
+
+def text_of_size(characters: int, random: random.Random) -> str:
+    """ASCII text of exactly this size."""
+    sentence = "[Simulated answer] "
+    parts, size = list[str](), 0
+    while size < characters:
+        parts.append(sentence)
+        size += len(sentence)
+        sentence = random.choice(_BODY).format(a="the first part", b="the second part") + " "
+    return "".join(parts)[:characters]
+
+
+def _subject(prompt: Prompt) -> str:
+    """The first words of what is asked: of the last text, since the first may be a heading."""
+    for text in reversed(prompt.texts):
+        for line in text.splitlines():
+            plain = " ".join(line.strip(" #*->\t").split())
+            if plain and not _HEADING.match(plain) and not plain.startswith(("<", "[")):
+                return re.split(r"(?<=[.?!])\s", plain, maxsplit=1)[0]
+    return "this task"
+
+
+def _phrases(subject: str) -> list[str]:
+    """Neighbouring words that carry meaning, as phrases of up to three."""
+    words = [word.strip(".,;:?!()\"'") for word in subject[:400].split()]
+    runs = groupby(words, key=lambda word: bool(_WORD.fullmatch(word)) and not _PLAIN.fullmatch(word))
+    return list(dict.fromkeys(" ".join(list(run)[:3]) for telling, run in runs if telling))[:4]
+
+
+def _quoted(subject: str) -> str:
+    words = subject[:80].split()
+    shown = " ".join(words[:12]).rstrip(".?!,;: ")
+    return f'"{shown} ..."' if len(shown) < len(subject.rstrip(".?!,;: ")) else f'"{shown}"'
+
+
+def _missing(prompt: Prompt) -> list[str]:
+    lists = [found.group(1) for text in prompt.texts for found in _MISSING_LIST.finditer(text)]
+    return [name for lines in lists for name in _MISSING_ITEM.findall(lines)]
+
+
+def _listed(names: list[str]) -> str:
+    shown = [name if len(name) <= 40 else f"{name[:37]}..." for name in names[:4]]
+    if len(names) > 4:
+        return f"{', '.join(shown)} and {len(names) - 4} more"
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"

@@ -1,0 +1,128 @@
+"""The script: an ordered list of rules that say what happens to which request. The first that matches wins.
+
+    config: {ttft: 0.1}                       # optional, see config.py
+    rules:
+      - when: {task: scan, nth: 1}            # contains, task, model, nth: N or [N, M]; all that are given must hold
+        then: {fault: rate_limit, retry_after: 2}
+      - when: {contains: summary}
+        then: {answer: "Short.", stop_reason: max_tokens}
+      - then: {answer_tokens: 400, tokens_per_second: 20}
+
+`nth` counts, from 1, the requests that match the other conditions of its rule, whichever rule wins in the end.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+import yaml
+from pydantic import Field, JsonValue, ValidationError, model_validator
+
+from simulator.config import Config, Positive, Strict
+from simulator.faults import Fault
+from simulator.prompt import Prompt
+
+Natural = Annotated[int, Field(ge=0)]
+
+
+class ScriptError(ValueError):
+    """A script that cannot be followed; the message says where and why."""
+
+
+class When(Strict):
+    """Conditions on a request; an empty one matches all."""
+
+    contains: str | None = None
+    task: str | None = None
+    model: str | None = None
+    nth: Positive | tuple[Positive, Positive] | None = None
+
+    def matches(self, prompt: Prompt) -> bool:
+        """Whether all but `nth` hold."""
+        return (
+            (self.contains is None or self.contains in prompt.content)
+            and (self.task is None or self.task == prompt.task)
+            and (self.model is None or self.model == prompt.model)
+        )
+
+    def counts(self, number: int) -> bool:
+        """Whether `nth` holds for the request of this number."""
+        first, last = self.nth if isinstance(self.nth, tuple) else (self.nth, self.nth)
+        return (first is None or number >= first) and (last is None or number <= last)
+
+
+class Then(Fault):
+    """What happens: an answer, how fast it comes, what is claimed about it, and a fault on its way."""
+
+    answer: str | None = None
+    answer_bytes: Natural | None = None
+    answer_tokens: Natural | None = None
+    tool: str | None = Field(default=None, description="answer with a call of this tool; `answer` is its input as JSON")
+    stop_reason: str | None = None
+    usage: dict[str, JsonValue] | None = Field(default={}, description="claimed in place of the truth; null: missing")
+    cache_read: Natural = 0
+    cache_write: Natural = 0
+    ttft: Annotated[float, Field(ge=0)] | None = None
+    tokens_per_second: Annotated[float, Field(ge=0)] | None = None
+
+    @model_validator(mode="after")
+    def _one_answer(self) -> Self:
+        if sum(size is not None for size in (self.answer, self.answer_bytes, self.answer_tokens)) > 1:
+            raise ValueError("give one of answer, answer_bytes and answer_tokens")
+        if self.tool and self.answer is None:
+            raise ValueError("tool needs answer: the text of its input")
+        return self
+
+
+class Rule(Strict):
+    """When this is asked, then that happens."""
+
+    when: When = When()
+    then: Then
+
+
+class Document(Strict):
+    """A script file, or the body of POST /script."""
+
+    config: Config = Config()
+    rules: tuple[Rule, ...] = ()
+
+
+class Script:
+    """Rules, and how often each has been asked for."""
+
+    def __init__(self, rules: tuple[Rule, ...] = ()) -> None:
+        self._rules = rules
+        self._matched = [0] * len(rules)
+
+    def next(self, prompt: Prompt) -> Then:
+        """What happens to this request; it is counted for every rule it matches."""
+        chosen: Then | None = None
+        for index, rule in enumerate(self._rules):
+            if rule.when.matches(prompt):
+                self._matched[index] += 1
+                if chosen is None and rule.when.counts(self._matched[index]):
+                    chosen = rule.then
+        return chosen or Then()
+
+
+def read_script(text: str) -> Document:
+    """A script in YAML, or in JSON, which is YAML too."""
+    try:
+        loaded = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ScriptError(f"not YAML: {error}") from error
+    return check_script({} if loaded is None else loaded)
+
+
+def check_script(document: object) -> Document:
+    """A script from plain data."""
+    try:
+        return Document.model_validate(document)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_input=False)
+        raise ScriptError("; ".join(f"{_place(item['loc'])}: {item['msg']}" for item in problems)) from error
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in location) or "script"
