@@ -1,0 +1,42 @@
+"""Free ports of this machine, remembered so that a restarted service has the same address."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from runtime import CannotDo
+from services import write_private
+
+LOOPBACK = "127.0.0.1"
+
+
+def choose_ports(file: Path, names: Sequence[str]) -> dict[str, int]:
+    """A free port for each name: the one remembered in the file if it still is, else another, then remembered."""
+    remembered = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    with ExitStack() as taken:
+        ports = {name: _free_port(remembered.get(name, 0), taken) for name in names}
+    write_private(file, json.dumps(ports))
+    return ports
+
+
+def listens(port: int) -> bool:
+    """Whether somebody listens on that port."""
+    with socket.socket() as caller:
+        return caller.connect_ex((LOOPBACK, port)) == 0
+
+
+def _free_port(preferred: int, taken: ExitStack) -> int:
+    """A port kept open until `taken` closes, so that the next one is another."""
+    for port in preferred, 0:
+        listener = taken.enter_context(socket.socket())
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: a port just left is free
+        try:
+            listener.bind((LOOPBACK, port))
+        except OSError:
+            continue
+        return int(listener.getsockname()[1])
+    raise CannotDo("No port is free on this machine.")
