@@ -1,0 +1,149 @@
+"""Claude over the anthropic SDK: the only file that imports it.
+
+One brief is one request: the SDK's own retries are off, and nothing here catches an error to try again. Whatever the
+SDK raises, or returns without raising, becomes one of the named errors of `model.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, cast
+
+import anthropic
+import httpx2
+from anthropic.types import MessageParam
+
+from activities import model
+from activities.model import Completion, ModelError
+from activities.reading import AnswerReader
+from domain.briefing import Brief
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds to reach the provider. The call as a whole has the task's own deadline, set around it."""
+
+RETRY_AFTER_LEAST, RETRY_AFTER_MOST = timedelta(seconds=1), timedelta(days=1)
+"""The delays of the provider that we believe; "at once" would be a loop without an end."""
+
+
+class Claude:
+    """The Messages API, always streamed."""
+
+    def __init__(self, *, base_url: str | None, api_key: str | None, auth_token: str | None, simulated: bool) -> None:
+        self._client = anthropic.AsyncAnthropic(
+            api_key=api_key,
+            auth_token=auth_token,
+            base_url=base_url or "https://api.anthropic.com",
+            max_retries=0,
+            timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT),
+            http_client=_direct() if simulated else None,
+        )
+        if self._client.max_retries != 0:
+            raise RuntimeError("the anthropic client retries by itself: Temporal must be the only layer that does")
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        await self._client.close()
+
+    async def complete(self, brief: Brief, *, user: str, on_text: Callable[[str], None]) -> Completion:
+        """The whole answer to a brief, or a named error."""
+        reader = AnswerReader()
+        try:
+            stream = await self._client.messages.create(
+                model=brief.model,
+                max_tokens=brief.max_tokens,
+                system=brief.system,
+                messages=[cast("MessageParam", {"role": "user", "content": list(brief.content)})],
+                metadata={"user_id": user},
+                stream=True,
+            )
+            async with stream:
+                async for event in stream:
+                    on_text(reader.feed(event.to_dict(mode="json", warnings=False)))
+        except ModelError:
+            raise
+        except Exception as error:  # noqa: BLE001  the SDK lets bare assertion, decoding and httpx errors through
+            raise named_error(error) from None
+        return reader.completion()
+
+
+def _direct() -> httpx2.AsyncClient:
+    """HTTP without the proxies of the environment: the simulator is ours alone."""
+    return httpx2.AsyncClient(trust_env=False, limits=anthropic.DEFAULT_CONNECTION_LIMITS)
+
+
+def named_error(error: Exception) -> ModelError:
+    """The error of ours that stands for one of the SDK, by its type and status; its text is not passed on."""
+    match error:
+        case anthropic.APIStatusError():
+            return _of_status(error)
+        case anthropic.APIConnectionError():
+            return model.Unreachable("the provider could not be reached, or cut the connection before it answered")
+        case httpx2.TransportError():
+            return model.StreamCut("the connection broke in the middle of the answer")
+        case _:
+            return model.Garbled(f"what the provider sent is not an answer ({type(error).__name__})")
+
+
+BY_TYPE: dict[str, type[ModelError]] = {
+    "overloaded_error": model.Overloaded,
+    "rate_limit_error": model.RateLimited,
+    "authentication_error": model.KeyRefused,
+    "permission_error": model.KeyRefused,
+    "billing_error": model.SpendLimitReached,
+    "not_found_error": model.ModelUnknown,
+    "request_too_large": model.RequestTooLarge,
+    "api_error": model.ProviderFault,
+    "timeout_error": model.ProviderFault,
+    "invalid_request_error": model.RequestRefused,
+}
+BY_STATUS: dict[int, type[ModelError]] = {
+    401: model.KeyRefused,
+    402: model.SpendLimitReached,
+    403: model.KeyRefused,
+    404: model.ModelUnknown,
+    408: model.ProviderFault,
+    409: model.ProviderFault,
+    413: model.RequestTooLarge,
+    429: model.RateLimited,
+    529: model.Overloaded,
+}
+MESSAGES: dict[type[ModelError], str] = {
+    model.Overloaded: "the provider is overloaded",
+    model.RateLimited: "the account's rate limit is reached",
+    model.KeyRefused: "the provider refused the credentials: check ANTHROPIC_API_KEY",
+    model.SpendLimitReached: "the account's limit of money is reached: raise it at the provider",
+    model.ModelUnknown: "the provider does not know the model: check the agent's model",
+    model.RequestTooLarge: "the request is too large for the provider: give the task less input",
+    model.ProviderFault: "the provider failed inside",
+    model.RequestRefused: "the provider calls the request invalid",
+}
+
+
+def _of_status(error: anthropic.APIStatusError) -> ModelError:
+    """By the code and the type in the body first: inside a stream an error has the status 200."""
+    status = error.status_code
+    refuses = 400 <= status < 500
+    other = model.RequestRefused if refuses else model.ProviderFault
+    kind = BY_TYPE.get(_body_type(error) or "") or BY_STATUS.get(status, other)
+    if error.error_code == "enforced_spend_limit_reached":
+        kind = model.SpendLimitReached
+    return kind(f"{MESSAGES[kind]} (status {status})", retry_after=_retry_after(error))
+
+
+def _body_type(error: anthropic.APIStatusError) -> str | None:
+    body: Any = error.body
+    inner = body.get("error") if isinstance(body, dict) else None
+    kind = inner.get("type") if isinstance(inner, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
+def _retry_after(error: anthropic.APIStatusError) -> timedelta | None:
+    """The provider's own delay, when it makes sense."""
+    try:
+        seconds = float(error.response.headers.get("retry-after", ""))
+    except ValueError:
+        return None
+    if not 0 <= seconds < float("inf"):
+        return None
+    return max(min(timedelta(seconds=min(seconds, 1e8)), RETRY_AFTER_MOST), RETRY_AFTER_LEAST)

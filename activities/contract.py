@@ -1,0 +1,99 @@
+"""What workflows and clients see of the activities: names, requests and replies, free of effects."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio.exceptions import ApplicationError, FailureError, TerminatedError, is_cancelled_exception
+
+from domain.events import Event
+from domain.models import Failed, Input, Outcome, Stopped, TaskError, TaskStatus, Value
+
+RUN_AGENT = "run_agent"
+AWAIT_TASKS = "await_tasks"
+APPEND_EVENTS = "append_events"
+CLOSE_RUN = "close_run"
+
+MESSAGE_LIMIT = 500
+"""Characters of an error message: it is carried in histories, briefs and reports."""
+
+
+class AgentRequest(Value):
+    """One step of one task: who asks, and where the texts are. Prompts are read by the activity, not carried here."""
+
+    run: str
+    chain: str
+    """The first run id of the supervisor's chain: another run of the same name is not ours."""
+    task: str
+    step: int = 1
+    plan_ref: str
+    inputs: tuple[Input, ...] = ()
+    timeout: timedelta
+    attempts: int
+
+
+class AgentReply(Value):
+    """What came of it. A wall or a stopped run is a reply: Temporal counts every raised failure as an attempt."""
+
+    outcome: Outcome
+
+
+class AwaitRequest(Value):
+    """The tasks in flight that an earlier run of the supervisor had started."""
+
+    run: str
+    tasks: tuple[str, ...]
+
+
+class TaskEnd(Value):
+    """The end of one task's child workflow, however it came."""
+
+    task: str
+    outcome: Outcome
+
+
+class AwaitReply(Value):
+    """The tasks that have ended so far: at least one."""
+
+    ends: tuple[TaskEnd, ...]
+
+
+class EventsRequest(Value):
+    """Events to append, numbered without gaps."""
+
+    run: str
+    events: tuple[Event, ...]
+
+
+class CloseRequest(Value):
+    """A run whose events are all written, and what its report is made from."""
+
+    run: str
+    plan_ref: str
+    simulated: bool
+
+
+class CloseReply(Value):
+    """Where the report is."""
+
+    report_ref: str
+
+
+def outcome_of_failure(error: BaseException) -> Outcome:
+    """What it means for a task that its child workflow did not hand back a result."""
+    cause = error.__cause__ or error
+    if is_cancelled_exception(error) or is_cancelled_exception(cause):
+        return Stopped(why="the task was cancelled")
+    if isinstance(cause, TerminatedError):
+        return Failed(
+            status=TaskStatus.CANCELLED,
+            error=TaskError(type="Terminated", message="the task's workflow was terminated"),
+        )
+    kind = cause.type if isinstance(cause, ApplicationError) and cause.type else type(cause).__name__
+    message = cause.message if isinstance(cause, FailureError) else str(cause)
+    return Failed(error=TaskError(type=kind, message=message[:MESSAGE_LIMIT]))
+
+
+def control_queue(queue: str) -> str:
+    """The queue of the supervisor's own small activities, with slots that waiting agents cannot take."""
+    return f"{queue}-control"

@@ -1,0 +1,38 @@
+"""What the supervisor has written down: its events in batches, and the report at the end."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from temporalio import activity
+
+from activities.contract import APPEND_EVENTS, CLOSE_RUN, CloseReply, CloseRequest, EventsRequest
+from activities.pulse import Pulse, beating
+from domain.models import Plan
+from domain.report import Picture
+from store import Store
+
+
+class RecordActivities:
+    """Writes to the store. Safe to run again: every segment and report is named by what is in it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @activity.defn(name=APPEND_EVENTS)
+    async def append_events(self, request: EventsRequest) -> None:
+        """Append a segment to the event log of a run."""
+        await self._store.append_events(request.run, request.events)
+
+    @activity.defn(name=CLOSE_RUN)
+    async def close_run(self, request: CloseRequest) -> CloseReply:
+        """Keep the report that the plan and all its events make."""
+        async with beating(Pulse(step="report")):
+            return await self._close_run(request)
+
+    async def _close_run(self, request: CloseRequest) -> CloseReply:
+        plan = Plan.model_validate_json(await self._store.artifact(request.plan_ref))
+        picture = Picture(request.run, plan, simulated=request.simulated)
+        picture.add([event async for event in self._store.events(request.run)])
+        report = picture.report({}, now=picture.finished or datetime.now(UTC))
+        return CloseReply(report_ref=await self._store.put_artifact(report.model_dump_json(by_alias=True).encode()))

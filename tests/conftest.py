@@ -1,0 +1,169 @@
+"""The bench: a real Temporal server, real HTTP to the simulator, the worker that production runs."""
+# ruff: noqa: E402 - the environment is cleaned before anything is imported
+
+from __future__ import annotations
+
+import os
+
+for name in [name for name in os.environ if name.startswith(("ANTHROPIC_", "TEMPORAL_", "OTEL_", "NIGHTCREW_"))]:
+    del os.environ[name]  # before anything reads them: no test may spend money or touch a company's cluster
+os.environ["TEMPORAL_CONFIG_FILE"] = os.devnull
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowFailureError, WorkflowHandle
+
+from client import RunClient
+from domain.events import Event
+from domain.planning import Folder, plan_from_text
+from domain.registry import Registry, registry_from_text
+from domain.report import Picture, Report
+from domain.runs import RunSummary
+from embedded import down, up
+from folder import PlanFolder
+from runtime import Settings, connect, load_settings
+from simulator.config import Config
+from simulator.server import Simulator
+from store import Store, open_store
+from worker import build_worker
+from workflows.supervisor import SupervisorWorkflow
+
+AGENTS = """
+agents:
+  - {name: hand, version: "1", capabilities: [work], model: claude-haiku-4-5, instructions: Do the task., timeout: 20s}
+  - {name: pair, version: "1", capabilities: [two], model: claude-haiku-4-5, instructions: Do it., max_concurrency: 2}
+"""
+
+
+@pytest.fixture(scope="session")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    return load_settings(tmp_path_factory.mktemp("home"))
+
+
+@pytest.fixture(scope="session")
+async def temporal(settings: Settings) -> AsyncIterator[Client]:
+    """A client of one server for all tests of the session."""
+    await up(settings, worker=False, simulator=False)
+    try:
+        yield await connect(settings)
+    finally:
+        await down(settings)
+
+
+@pytest.fixture
+async def simulator() -> AsyncIterator[Simulator]:
+    """A provider that answers at once."""
+    async with Simulator(Config(ttft=0, tokens_per_second=0, jitter=0, answer_tokens=(5, 10))) as simulator:
+        yield simulator
+
+
+@pytest.fixture
+def registry() -> Registry:
+    return registry_from_text(AGENTS, file="agents.yaml")
+
+
+async def eventually(true: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until something is true that can only be asked for. The time limit is that of the test."""
+    while not await true():
+        await asyncio.sleep(0.05)
+
+
+@dataclass
+class Run:
+    """One run under test."""
+
+    id: str
+    client: RunClient
+    temporal: Client
+
+    @property
+    def handle(self) -> WorkflowHandle[SupervisorWorkflow, RunSummary]:
+        return self.temporal.get_workflow_handle_for(SupervisorWorkflow.run, self.id)
+
+    async def report(self) -> Report:
+        """The report after the end."""
+        async for picture in self.client.watch(self.id):
+            if picture.ended:
+                return await self.client.report(picture)
+        raise AssertionError("the run did not end")
+
+    async def closed(self) -> WorkflowExecutionDescription:
+        """The workflow after its end, however it ended."""
+        with suppress(WorkflowFailureError):
+            await self.handle.result()
+        return await self.handle.describe()
+
+    async def until(self, true: Callable[[Picture], bool]) -> Picture:
+        """The run as soon as something is true of it."""
+        while not true(picture := await self.client.picture(self.id)):
+            await asyncio.sleep(0.05)
+        return picture
+
+    async def events(self) -> list[Event]:
+        """The event log as the store has it."""
+        return [event async for event in self.client.events(self.id)]
+
+    async def ended_children(self) -> dict[str, str]:
+        """The state of every child workflow once none is open: visibility may be a moment behind."""
+        while "RUNNING" in (children := await self.children()).values():
+            await asyncio.sleep(0.05)
+        return children
+
+    async def chain(self) -> list[WorkflowHandle[Any, Any]]:
+        """Every run of the supervisor, from continue-as-new to continue-as-new."""
+        found = [run async for run in self.temporal.list_workflows(f"WorkflowId = '{self.id}'")]
+        found.sort(key=lambda run: run.start_time)
+        return [self.temporal.get_workflow_handle(self.id, run_id=run.run_id) for run in found]
+
+    async def children(self) -> dict[str, str]:
+        """The state of every child workflow, by task."""
+        query = f"WorkflowType = 'TaskWorkflow' AND WorkflowId STARTS_WITH '{self.id}/'"
+        found = [child async for child in self.temporal.list_workflows(query)]
+        return {child.id.removeprefix(f"{self.id}/"): child.status.name if child.status else "?" for child in found}
+
+
+class Bench:
+    """Starts workers and runs on a queue of its own."""
+
+    def __init__(self, temporal: Client, simulator: Simulator, registry: Registry, folder: Path) -> None:
+        self.temporal, self.simulator, self._registry = temporal, simulator, registry
+        self.queue = f"test-{uuid.uuid4().hex[:8]}"
+        self.store: Store = open_store(str(folder / "store"))
+        self.folder: Folder = PlanFolder(folder)
+        self.client = RunClient(temporal, self.store)
+
+    @asynccontextmanager
+    async def worker(self, **options: Any) -> AsyncIterator[None]:
+        from activities.claude import Claude
+
+        model = Claude(base_url=self.simulator.url, api_key="test", auth_token=None, simulated=True)
+        options = {"backoff": timedelta(milliseconds=50), "grace": timedelta(seconds=1), **options}
+        async with build_worker(self.temporal, queue=self.queue, model=model, store=self.store, **options):
+            yield
+        await model.close()
+
+    async def start(self, plan: str, *, id: str | None = None, continue_after: int | None = None) -> Run:
+        planned = plan_from_text(plan, file="test.yaml", registry=self._registry, folder=self.folder)
+        run = await self.client.submit(planned, id=id, simulated=True, queue=self.queue, continue_after=continue_after)
+        return Run(run, self.client, self.temporal)
+
+
+@pytest.fixture
+async def bench(temporal: Client, simulator: Simulator, registry: Registry, tmp_path: Path) -> Bench:
+    """Everything but a worker."""
+    return Bench(temporal, simulator, registry, tmp_path)
+
+
+@pytest.fixture
+async def crew(bench: Bench) -> AsyncIterator[Bench]:
+    """The bench with a worker at work."""
+    async with bench.worker():
+        yield bench

@@ -1,0 +1,186 @@
+"""Reading a streamed answer: over all the places where a stream can end, only a whole one counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from activities import reading
+from activities.model import AnswerTooLarge, Completion, Garbled, ModelError, StreamCut
+from activities.reading import AnswerReader
+from domain.models import Usage
+
+Event = dict[str, Any]
+
+STOP: Event = {"type": "message_stop"}
+NOISE: list[Event] = [
+    {"type": "ping"},
+    {"type": "brand_new_event", "delta": {"type": "text_delta", "text": "not an answer"}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "hm"}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": "{"}},
+    {"type": "content_block_stop", "index": 0},
+]
+
+
+def start(**usage: Any) -> Event:
+    return {"type": "message_start", "message": {"id": "m", "usage": usage}}
+
+
+def text(piece: Any) -> Event:
+    return {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": piece}}
+
+
+def end(reason: Any = "end_turn", **usage: Any) -> Event:
+    return {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, "usage": usage}
+
+
+def read(events: list[Event]) -> Completion:
+    reader = AnswerReader()
+    for event in events:
+        reader.feed(event)
+    return reader.completion()
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> tuple[str, list[Event]]:
+    """A whole stream and its text, with events among it that are not for us."""
+    pieces = draw(st.lists(st.text(max_size=20), max_size=12))
+    body = [text(piece) for piece in pieces]
+    for noise in draw(st.lists(st.sampled_from(NOISE), max_size=6)):
+        body.insert(draw(st.integers(0, len(body))), noise)
+    return "".join(pieces), [start(input_tokens=7, output_tokens=1), *body, end(output_tokens=9), STOP]
+
+
+@settings(max_examples=200, deadline=None)
+@given(streams())
+def test_no_place_to_cut_a_stream_makes_a_partial_answer_count(stream: tuple[str, list[Event]]) -> None:
+    """Every cut of every stream, some 2,000 in all: only the whole one is an answer (E8)."""
+    whole, events = stream
+
+    for cut in range(len(events)):
+        with pytest.raises(StreamCut if cut else Garbled):
+            read(events[:cut])
+
+    assert read(events) == Completion(text=whole, usage=Usage(input=7, output=9), stop_reason="end_turn")
+
+
+@settings(max_examples=200, deadline=None)
+@given(streams(), st.data())
+def test_a_stream_that_lost_an_event_is_whole_or_no_answer(
+    stream: tuple[str, list[Event]], data: st.DataObject
+) -> None:
+    """Start, stop reason and stop are each indispensable, wherever the loss is."""
+    _, events = stream
+    lost = data.draw(st.sampled_from([events[0], events[-2], events[-1]]))
+
+    with pytest.raises((StreamCut, Garbled)):
+        read([event for event in events if event is not lost])
+
+
+def test_new_text_is_given_as_it_comes() -> None:
+    reader = AnswerReader()
+
+    heard = [reader.feed(event) for event in [start(), *NOISE, text("one "), text(""), text("two"), end(), STOP]]
+
+    assert [piece for piece in heard if piece] == ["one ", "two"]
+    assert reader.completion().text == "one two"
+
+
+def test_the_later_word_on_usage_stands() -> None:
+    first = start(input_tokens=10, cache_read_input_tokens=3, cache_creation_input_tokens=4, output_tokens=1)
+
+    assert read([first, end(output_tokens=50), STOP]).usage == Usage(input=10, output=50, cache_read=3, cache_write=4)
+    assert read([first, end(output_tokens=50, input_tokens=12), STOP]).usage.input == 12
+    assert read([first, end(None, output_tokens=20), end(output_tokens=50), STOP]).usage.output == 50
+
+
+@pytest.mark.parametrize("claimed", [None, -5, "many", 1.5, [], {}])
+def test_a_claim_about_usage_that_is_no_count_is_not_believed(claimed: Any) -> None:
+    """It neither changes a count that was given before nor breaks the answer (E14)."""
+    usage = read(
+        [start(input_tokens=10, output_tokens=1), end(output_tokens=claimed, input_tokens=claimed), STOP]
+    ).usage
+
+    assert usage == Usage(input=10, output=1)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"type": "message_start"},
+        {"type": "message_start", "message": None},
+        {"type": "message_start", "message": {"usage": None}},
+        {"type": "message_start", "message": "hello"},
+        {"type": "message_delta"},
+        {"type": "message_delta", "delta": None},
+        {"type": "message_delta", "delta": {}},
+        {"type": "message_delta", "delta": {"stop_reason": 5}},
+        {"type": "message_delta", "delta": {"stop_reason": ["end_turn"]}},
+    ],
+)
+def test_a_wrong_shape_is_garbled(event: Event) -> None:
+    reader = AnswerReader()
+
+    with pytest.raises(Garbled):
+        reader.feed(event)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        text(None),
+        text(5),
+        text(["a"]),
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta"}},
+        {"type": "content_block_delta", "index": 0, "delta": "some text"},
+        {"type": "content_block_delta", "index": 0},
+    ],
+)
+def test_a_piece_of_text_that_cannot_be_read_does_not_leave_a_hole_in_an_answer(event: Event) -> None:
+    """An answer counts only when it is whole: one with a lost piece in its middle is garbled, not accepted."""
+    with pytest.raises(Garbled):
+        read([start(), text("one "), event, text("three"), end(), STOP])
+
+
+@pytest.mark.parametrize("events", [[], [{}], [{"type": None}], [{"unexpected": ["shape"]}], [end(), STOP], [STOP]])
+def test_what_never_began_is_garbled(events: list[Event]) -> None:
+    with pytest.raises(Garbled):
+        read(events)
+
+
+@pytest.mark.parametrize("events", [[text("early"), start(), end(), STOP], [start(), end(), STOP, text("late")]])
+def test_text_outside_of_the_message_is_garbled(events: list[Event]) -> None:
+    with pytest.raises(Garbled):
+        read(events)
+
+
+def test_an_answer_is_cut_off_at_the_byte_that_is_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it streams, and in bytes, not characters (E13)."""
+    monkeypatch.setattr(reading, "ANSWER_LIMIT", 10)
+    reader = AnswerReader()
+    reader.feed(start())
+    reader.feed(text("ééééé"))
+
+    with pytest.raises(AnswerTooLarge):
+        reader.feed(text("x"))
+
+    assert read([start(), text("ééééé"), end(), STOP]).text == "ééééé"
+
+
+def test_a_lone_surrogate_does_not_make_an_answer_that_cannot_be_stored() -> None:
+    answer = read([start(), text("a\ud800b"), text("é€😀"), end(), STOP]).text
+
+    assert answer.encode().decode() == answer
+    assert answer == "a?bé€😀"
+
+
+def test_no_error_repeats_what_the_provider_said() -> None:
+    """Their messages are ours."""
+    for events in [[text("CANARY")], [{"type": "message_start", "message": "CANARY"}], [start(), text("CANARY")]]:
+        with pytest.raises(ModelError) as caught:
+            read(events)
+        assert "CANARY" not in str(caught.value)

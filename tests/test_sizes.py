@@ -1,0 +1,194 @@
+"""Large things: they travel by reference, pay once, and never stall a workflow or end it from outside."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from conftest import Bench, Run, eventually
+from temporalio.api.enums.v1 import EventType as HistoryEvent
+from temporalio.api.enums.v1 import WorkflowTaskFailedCause
+from temporalio.api.history.v1 import HistoryEvent as Recorded
+
+from domain.models import Agent, Plan, RunStatus, Task, TaskStatus
+from domain.planning import Planned
+from domain.progress import Ended, Progress, outline_of
+from domain.runs import RunInput
+from payloads import PAYLOAD_LIMIT, PayloadTooLarge, encoded_size
+
+MOON = "🌙"
+"""Four bytes, and a quarter of a token to the simulator: the way to megabytes within max_tokens."""
+
+
+def payload_sizes(message: Any) -> Iterator[int]:
+    """The size of every payload in a protobuf message."""
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        values = (
+            value.values() if field.message_type.GetOptions().map_entry else value if field.is_repeated else [value]
+        )
+        for inner in values:
+            if not hasattr(inner, "ListFields"):
+                continue
+            if inner.DESCRIPTOR.full_name == "temporal.api.common.v1.Payload":
+                yield inner.ByteSize()
+            else:
+                yield from payload_sizes(inner)
+
+
+async def history_of(bench: Bench, id: str) -> list[Recorded]:
+    return list((await bench.temporal.get_workflow_handle(id).fetch_history()).events)
+
+
+def size_of(history: list[Recorded]) -> int:
+    return sum(event.ByteSize() for event in history)
+
+
+def wide_plan(tasks: int, *, max_concurrency: int, id_bytes: int = 6) -> Planned:
+    """A plan without needs, made without YAML: reading ten thousand tasks from a text takes seconds."""
+    agent = Agent(name="hand", version="1", model="claude-haiku-4-5", instructions="Do the task.")
+    made = tuple(
+        Task(
+            id=f"{number}-{secrets.token_urlsafe(id_bytes)}",
+            agent="hand",
+            prompt=("Go.",),
+            timeout=timedelta(seconds=30),
+            attempts=4,
+            max_tokens=100,
+        )
+        for number in range(tasks)
+    )
+    plan = Plan(name="wide", max_concurrency=max_concurrency, agents=(agent,), tasks=made)
+    return Planned(plan=plan, contents={}, sources={}, warnings=())
+
+
+async def first_activation(bench: Bench, planned: Planned) -> list[Recorded]:
+    """The history until the supervisor has made its first decisions; then the run is ended, and its worker."""
+    run = Run(
+        await bench.client.submit(planned, id=None, simulated=True, queue=bench.queue), bench.client, bench.temporal
+    )
+
+    async def decided() -> bool:
+        events = await history_of(bench, run.id)
+        return any(
+            event.event_type == HistoryEvent.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED for event in events
+        )
+
+    async with bench.worker(grace=timedelta(0)):
+        await eventually(decided)
+        await run.handle.terminate(reason="the test has seen enough")
+    return await history_of(bench, run.id)
+
+
+async def test_a_large_answer_is_paid_once(crew: Bench) -> None:
+    """Three megabytes would not fit a result: activity and child hand back a reference."""
+    answer = MOON * 780_000
+    crew.simulator.script([{"then": {"answer": answer}}])
+    run = await crew.start("tasks: [{id: a, agent: hand, prompt: Go., max_tokens: 200000, timeout: 60s}]")
+
+    report = await run.report()
+
+    (task,) = report.tasks
+    assert report.status is RunStatus.COMPLETED
+    assert (crew.simulator.calls(), task.attempts) == (1, 1)
+    assert task.output is None  # too large to show in place
+    assert await crew.client.text(task.output_ref or "") == answer
+    assert size_of(await history_of(crew, run.id)) < 50_000
+    assert size_of(await history_of(crew, f"{run.id}/a")) < 50_000
+
+
+async def test_many_dependants_of_a_large_output(crew: Bench) -> None:
+    """Forty tasks that need the same two megabytes carry forty references."""
+    crew.simulator.script([{"when": {"task": "big"}, "then": {"answer": MOON * 475_000}}])
+    run = await crew.start(f"""
+max_concurrency: 8
+defaults: {{agent: hand, timeout: 60s}}
+tasks:
+  - {{id: big, prompt: Go., max_tokens: 200000}}
+  - {{id: leaf, for_each: [{", ".join(map(str, range(40)))}], prompt: Read it., needs: [big]}}
+""")
+
+    report = await run.report()
+
+    assert report.status is RunStatus.COMPLETED
+    assert crew.simulator.calls() == 41
+    supervisor = await history_of(crew, run.id)
+    leaf = await history_of(crew, f"{run.id}/leaf[0]")
+    assert size_of(supervisor) < 1_000_000
+    assert max(size for event in (*supervisor, *leaf) for size in payload_sizes(event)) < 256 * 1024
+
+
+async def test_a_large_error_is_told_in_a_sentence(crew: Bench) -> None:
+    """The provider's own text is not carried anywhere, however much there is of it."""
+    crew.simulator.script([{"then": {"fault": "invalid_request", "message": "x" * 3_000_000}}])
+    run = await crew.start("tasks: [{id: a, agent: hand, prompt: Go.}]")
+
+    report = await run.report()
+
+    (task,) = report.tasks
+    assert (task.status, crew.simulator.calls()) == (TaskStatus.FAILED, 1)
+    assert task.error is not None
+    assert len(task.error.message) < 500
+    assert "x" * 20 not in task.error.message
+    assert size_of(await history_of(crew, f"{run.id}/a")) < 50_000
+
+
+async def test_a_plan_that_cannot_travel_is_refused_by_name(bench: Bench) -> None:
+    """At submit, before anything is started or called; Temporal would only say that a blob is too large."""
+    planned = wide_plan(25_000, max_concurrency=4, id_bytes=75)
+
+    with pytest.raises(PayloadTooLarge, match=r"the plan's outline.* is [\d,]+ bytes"):
+        await bench.client.submit(planned, id="too-large", simulated=True, queue=bench.queue)
+
+    assert await bench.store.manifest("too-large") is None
+    assert [run async for run in bench.temporal.list_workflows("WorkflowId = 'too-large'")] == []
+
+
+async def test_five_hundred_starts_fit_one_workflow_task(bench: Bench) -> None:
+    """All that may be at work at once is started by commands far below the four megabytes that end a workflow."""
+    history = await first_activation(bench, wide_plan(600, max_concurrency=500))
+
+    starts = [
+        event
+        for event in history
+        if event.event_type == HistoryEvent.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED
+    ]
+    assert len(starts) == 500
+    assert size_of(starts) < 1_000_000
+
+
+async def test_ten_thousand_tasks_are_taken_in_at_once(bench: Bench) -> None:
+    """The first activation neither times out nor stalls, and its input stays below the limit."""
+    history = await first_activation(bench, wide_plan(10_000, max_concurrency=50))
+
+    assert max(payload_sizes(history[0])) < PAYLOAD_LIMIT
+    troubles = {HistoryEvent.EVENT_TYPE_WORKFLOW_TASK_FAILED, HistoryEvent.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT}
+    failed = [event for event in history if event.event_type in troubles]
+    ended_by_the_test = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND
+    assert not [event for event in failed if event.workflow_task_failed_event_attributes.cause != ended_by_the_test]
+    assert max(size for event in history for size in payload_sizes(event)) < PAYLOAD_LIMIT
+
+
+def test_ten_thousand_ended_tasks_fit_continue_as_new() -> None:
+    """References do not compress, yet a run that has nearly come to its end can still get a fresh history."""
+    plan = wide_plan(10_000, max_concurrency=50).plan
+    ended = {
+        task.id: Ended(status=TaskStatus.SUCCEEDED, ref=f"sha256:{secrets.token_hex(32)}")
+        if number % 2
+        else Ended(status=TaskStatus.TIMED_OUT, why="Task timeout after 30 s, attempt 4 of 4", cause=task.id)
+        for number, task in enumerate(plan.tasks)
+    }
+
+    carried = RunInput(
+        name=plan.name,
+        plan_ref=f"sha256:{secrets.token_hex(32)}",
+        simulated=True,
+        outline=outline_of(plan),
+        progress=Progress(ended=ended, events=40_000),
+    )
+
+    assert encoded_size(carried) < PAYLOAD_LIMIT

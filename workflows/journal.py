@@ -1,0 +1,70 @@
+"""The events of a run on their way to the store: in batches, in order, one batch at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from activities.contract import APPEND_EVENTS, EventsRequest, control_queue
+    from domain.events import Event
+    from workflows import policies
+
+
+class Journal:
+    """Keeps events until the store has them. The history grows with batches, not with events or readers."""
+
+    def __init__(self, run: str, on_written: Callable[[], None]) -> None:
+        self._run = run
+        self._on_written = on_written
+        self._unwritten: list[Event] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    @property
+    def unwritten(self) -> tuple[Event, ...]:
+        """What the store may not have yet."""
+        return tuple(self._unwritten)
+
+    @property
+    def due(self) -> datetime | None:
+        """When the next batch must be written."""
+        if not self._unwritten or self._writer is not None:
+            return None
+        oldest = self._unwritten[0].time
+        return oldest if len(self._unwritten) >= policies.WRITE_AT_ONCE else oldest + policies.WRITE_AFTER
+
+    def note(self, events: Iterable[Event]) -> None:
+        """Take in what happened."""
+        self._unwritten.extend(events)
+
+    def write_if_due(self, now: datetime) -> bool:
+        """Begin to write a batch when it is time; whether one was begun."""
+        if self.due is None or self.due > now:
+            return False
+        self._writer = asyncio.create_task(self._write())
+        return True
+
+    async def write_all(self) -> None:
+        """Write everything, now."""
+        await workflow.wait_condition(lambda: self._writer is None)
+        while self._unwritten:
+            await self._write()
+
+    async def _write(self) -> None:
+        batch = tuple(self._unwritten[: policies.BATCH])
+        try:
+            await workflow.execute_activity(
+                APPEND_EVENTS,
+                EventsRequest(run=self._run, events=batch),
+                task_queue=control_queue(workflow.info().task_queue),
+                start_to_close_timeout=policies.RECORD_TIMEOUT,
+                retry_policy=policies.CONTROL_RETRY,
+                summary=f"events {batch[0].number} to {batch[-1].number}",
+            )
+            del self._unwritten[: len(batch)]
+        finally:
+            self._writer = None
+            self._on_written()  # what was noted meanwhile has no alarm yet

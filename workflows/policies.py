@@ -1,0 +1,52 @@
+"""How patient we are: timeouts, retries and heartbeats, each with its reason."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio.common import RetryPolicy
+
+HEARTBEAT_TIMEOUT = timedelta(seconds=10)
+"""A worker beats once a second: ten missed beats are a dead worker, and a short cut of the network is not."""
+
+DOOR_ALLOWANCE = timedelta(minutes=2)
+"""What an attempt may spend in the door beside the call itself, whose own deadline the door keeps exactly."""
+
+CANCEL_ON_ITS_WAY = timedelta(seconds=5)
+"""How long a task that the door stopped waits for its own cancel, so that it closes as cancelled."""
+
+RECORD_TIMEOUT = timedelta(minutes=1)
+"""Writing a batch of events: one file."""
+
+REPORT_TIMEOUT = timedelta(hours=1)
+"""Making the report reads every event: of days in a distant bucket that may take a while. It beats meanwhile."""
+
+ATTACH_TIMEOUT = timedelta(days=1)
+"""Waiting for tasks in flight. It is started again when it ends: only the heartbeat must be short."""
+
+CONTROL_RETRY = RetryPolicy(
+    initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=30), maximum_attempts=0
+)
+"""The supervisor's own activities cost nothing and have no other way: they are tried until the store answers."""
+
+WRITE_AFTER = timedelta(seconds=1)
+"""The age of the oldest unwritten event at which a batch is written: readers are at most that far behind."""
+
+MEMO_EVERY = timedelta(seconds=5)
+"""The memo is a courtesy to lists of runs, and each change of it costs the server a write to its index."""
+
+WRITE_AT_ONCE = 200
+"""So many events are a batch without waiting."""
+
+BATCH = 1000
+"""Events in one request at most, so that a payload stays far below Temporal's limit."""
+
+
+def agent_retry(attempts: int) -> RetryPolicy:
+    """Retries of a paid call. The door gives each failure its own delay with jitter; this one is for lost workers."""
+    return RetryPolicy(
+        initial_interval=timedelta(seconds=1),
+        backoff_coefficient=2.0,
+        maximum_interval=timedelta(minutes=1),
+        maximum_attempts=attempts,
+    )

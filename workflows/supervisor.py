@@ -1,0 +1,265 @@
+"""One run: start what may start, gather what ended, report the truth."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+from temporalio import workflow
+from temporalio.common import VersioningBehavior
+from temporalio.exceptions import ApplicationError, CancelledError, is_cancelled_exception
+
+with workflow.unsafe.imports_passed_through():
+    from activities.contract import CLOSE_RUN, MESSAGE_LIMIT, CloseReply, CloseRequest, control_queue
+    from domain.course import Course
+    from domain.models import Outcome, RunStatus
+    from domain.progress import Progress
+    from domain.runs import RunInput, RunSummary, RunView, Steering, TaskInput
+    from domain.step import Step
+    from workflows import policies
+    from workflows.alarm import Alarm
+    from workflows.children import Children
+    from workflows.journal import Journal
+
+Fact = Callable[[Progress, datetime], Step]
+"""Something that happened, as the step it makes of any progress."""
+
+
+@workflow.defn(versioning_behavior=VersioningBehavior.PINNED)
+class SupervisorWorkflow:
+    """One run of a plan.
+
+    Decisions are pure steps in `domain/course.py`. This class turns facts into steps, and steps into commands: children
+    to start, events to write, one alarm to wake up for. Every long wait is here; a child exists only while its task
+    works.
+    """
+
+    @workflow.init
+    def __init__(self, input: RunInput) -> None:
+        self._input = input
+        self._run = workflow.info().workflow_id
+        self._course = Course(input.outline)
+        self._progress = input.progress or Progress()
+        self._ended_before = len(self._progress.ended)
+        self._facts: deque[Fact] = deque()
+        self._children = Children(self._run, input.in_flight, self._hear)
+        self._alarm = Alarm()
+        self._journal = Journal(self._run, on_written=self._alarm.ring)
+        self._memo_due = workflow.now()
+        self._held_back = False
+        self._finished = False
+        self._paused = self._progress.paused  # as people were told; the fact of it may still be to be applied
+
+    # The story
+
+    @workflow.run
+    async def run(self, input: RunInput) -> RunSummary:
+        """Run the plan to its end. A cancel and a bug both stop the children before the run closes."""
+        self._children.attach()
+        try:
+            summary = await self._story_or_cancel()
+        except Exception as bug:  # the one boundary: a plain exception would leave the run RUNNING for ever
+            await _to_its_end(self._close_after_bug(bug))
+            message = f"bug in workflow code: {bug!r}"[:MESSAGE_LIMIT]
+            raise ApplicationError(message, type="WorkflowBug", non_retryable=True) from bug
+        match summary.status:
+            case RunStatus.CANCELLED:
+                raise CancelledError("the run was cancelled")
+            case RunStatus.FAILED:
+                raise ApplicationError("no final task succeeded", summary, type="RunFailed", non_retryable=True)
+        return summary
+
+    async def _story_or_cancel(self) -> RunSummary:
+        try:
+            return await self._story()
+        except (Exception, asyncio.CancelledError) as error:
+            if not is_cancelled_exception(error):
+                raise
+            return await self._close_after_cancel()
+
+    async def _story(self) -> RunSummary:
+        if self._input.progress is None:
+            self._take(self._course.begin(workflow.now()))
+        while True:
+            self._apply_facts()
+            self._take(self._course.wake(self._progress, workflow.now()))
+            if self._course.is_over(self._progress):
+                return await self._close()
+            if workflow.cancellation_reason() is not None:
+                await asyncio.sleep(0)  # the cancel came together with what woke us, and is raised here
+            if self._must_continue_as_new():
+                await self._continue_as_new_if_nothing_came()
+            else:
+                self._launch()
+            self._write_events()
+            await self._wait_for_a_fact_or_a_time()
+
+    def _apply_facts(self) -> None:
+        while self._facts:
+            fact = self._facts.popleft()
+            self._take(fact(self._progress, workflow.now()))
+
+    def _take(self, step: Step) -> None:
+        self._progress = step.progress
+        self._journal.note(step.events)
+
+    def _launch(self) -> None:
+        """Start what may start; what one workflow task cannot carry goes on when these starts are confirmed."""
+        step = self._course.launch(self._progress, workflow.now())
+        self._take(step)
+        self._held_back = step.held_back
+        for id in step.starts:
+            task = self._course.task(id)
+            self._children.start(
+                TaskInput(
+                    run=self._run,
+                    chain=workflow.info().first_execution_run_id,
+                    task=id,
+                    agent=task.agent,
+                    plan_ref=self._input.plan_ref,
+                    inputs=self._course.inputs(self._progress, id),
+                    timeout=task.timeout,
+                    attempts=task.attempts,
+                )
+            )
+
+    def _write_events(self) -> None:
+        """Write a batch when it is due and, now and then, tell in the memo how far the run has come."""
+        now = workflow.now()
+        if self._journal.write_if_due(now) and now >= self._memo_due:
+            self._memo_due = now + policies.MEMO_EVERY
+            census = self._course.census(self._progress).model_dump()
+            workflow.upsert_memo({"status": self._course.status(self._progress).value, "census": census})
+
+    async def _wait_for_a_fact_or_a_time(self) -> None:
+        self._alarm.set(self._course.next_wake(self._progress), self._journal.due)
+        waits_for_confirmation = self._held_back or self._must_continue_as_new()
+        await workflow.wait_condition(
+            lambda: bool(self._facts) or self._alarm.rings or (waits_for_confirmation and self._children.confirmed)
+        )
+        self._alarm.rings = False
+
+    def _hear(self, task: str, outcome: Outcome) -> None:
+        self._facts.append(lambda progress, now: self._course.result(progress, task, outcome, now))
+
+    # Ends
+
+    def _must_continue_as_new(self) -> bool:
+        ended_here = len(self._progress.ended) - self._ended_before
+        asked = self._input.continue_after is not None and ended_here >= self._input.continue_after
+        return asked or workflow.info().is_continue_as_new_suggested()
+
+    async def _continue_as_new_if_nothing_came(self) -> None:
+        """Go on with a fresh history; tasks in flight are attached to by the next run.
+
+        Only when every child is known to the server, every event is written, every handler has finished and no fact
+        has come meanwhile: nothing may be lost on the way. Until then nothing new is started.
+
+        The memo goes along as it is now: by itself only that of the start would, and the door would miss a pause.
+        """
+        if not self._children.confirmed:
+            return
+        await self._journal.write_all()
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        if self._facts:
+            return
+        carried = {"progress": self._progress, "in_flight": self._children.in_flight}
+        workflow.continue_as_new(self._input.model_copy(update=carried), memo=workflow.memo())
+
+    async def _close(self) -> RunSummary:
+        """Write the last events and the report; the summary says where it is. After a cancel it is done again."""
+        if not self._finished:
+            self._finished = True
+            self._take(self._course.finish(self._progress, workflow.now()))
+        await self._journal.write_all()
+        reply = await workflow.execute_activity(
+            CLOSE_RUN,
+            CloseRequest(run=self._run, plan_ref=self._input.plan_ref, simulated=self._input.simulated),
+            result_type=CloseReply,
+            task_queue=control_queue(workflow.info().task_queue),
+            start_to_close_timeout=policies.REPORT_TIMEOUT,
+            heartbeat_timeout=policies.HEARTBEAT_TIMEOUT,
+            retry_policy=policies.CONTROL_RETRY,
+            summary="the report",
+        )
+        summary = RunSummary(
+            status=self._course.status(self._progress),
+            census=self._course.census(self._progress),
+            tokens=self._progress.usage,
+            report_ref=reply.report_ref,
+        )
+        workflow.upsert_memo({"status": summary.status.value, "summary": summary})
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        return summary
+
+    async def _close_after_cancel(self) -> RunSummary:
+        """Stop what is at work, keep what has ended, and say so. A run whose last task had ended is not cancelled."""
+        self._apply_facts()
+        if not self._course.is_over(self._progress):
+            self._take(self._course.cancel(self._progress, workflow.now()))
+            await self._children.stop()
+            self._apply_facts()
+        return await self._close()
+
+    async def _close_after_bug(self, error: BaseException) -> None:
+        """Stop the children, which would go on paying, and leave the reason in the event log."""
+        await self._children.stop()
+        self._take(self._course.break_off(self._progress, workflow.now(), repr(error)))
+        await self._journal.write_all()
+        workflow.upsert_memo({"status": RunStatus.FAILED.value})
+
+    # What people may ask and do
+
+    @workflow.query
+    def view(self) -> RunView:
+        """The state now, with the events that are not in the store yet."""
+        return RunView(
+            status=self._course.status(self._progress),
+            census=self._course.census(self._progress),
+            events=self._journal.unwritten,
+        )
+
+    @workflow.update
+    def pause(self, steering: Steering) -> None:
+        """Start nothing new; calls at work finish. The memo stops the door at once."""
+        self._paused = True
+        workflow.upsert_memo({"paused": True})
+        self._facts.append(lambda progress, now: self._course.pause(progress, now, steering.by))
+
+    @pause.validator
+    def check_pause(self, steering: Steering) -> None:
+        """A paused run cannot be paused."""
+        self._check_going()
+        if self._paused:
+            raise ApplicationError("the run is paused already", type="Refused")
+
+    @workflow.update
+    def resume(self, steering: Steering) -> None:
+        """Go on."""
+        self._paused = False
+        workflow.upsert_memo({"paused": False})
+        self._facts.append(lambda progress, now: self._course.resume(progress, now, steering.by))
+
+    @resume.validator
+    def check_resume(self, steering: Steering) -> None:
+        """Only a paused run can be resumed."""
+        self._check_going()
+        if not self._paused:
+            raise ApplicationError("the run is not paused", type="Refused")
+
+    def _check_going(self) -> None:
+        if self._progress.cancelled or self._course.is_over(self._progress):
+            raise ApplicationError("the run is at its end", type="Refused")
+
+
+async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
+    """Do this whole, even when a cancel comes meanwhile."""
+    doing = asyncio.create_task(work)
+    while not doing.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.shield(doing)
+    await doing
