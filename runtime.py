@@ -49,11 +49,6 @@ def queue_of(mode: Mode) -> str:
     return "nightcrew" if mode is Mode.LIVE else "nightcrew-simulated"
 
 
-def control_queue_of(mode: Mode) -> str:
-    """The task queue of the supervisors' own activities, which must not wait behind agents."""
-    return f"{queue_of(mode)}-control"
-
-
 @dataclass(frozen=True)
 class Credentials:
     """How to pay a provider. Secrets are not in the repr, so that no log or traceback shows them."""

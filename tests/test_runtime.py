@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from activities.contract import control_queue
 from runtime import (
     ROOT,
     CannotDo,
     Credentials,
     Mode,
     connect,
-    control_queue_of,
     load_settings,
     queue_of,
     temporal_settings,
@@ -89,7 +89,7 @@ def test_a_mistake_in_the_environment_is_named(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_each_mode_has_its_queues() -> None:
-    assert [(queue_of(mode), control_queue_of(mode)) for mode in Mode] == [
+    assert [(queue_of(mode), control_queue(queue_of(mode))) for mode in Mode] == [
         ("nightcrew-simulated", "nightcrew-simulated-control"),
         ("nightcrew", "nightcrew-control"),
     ]
