@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
+PATTERN = r"(?=[0-9])([0-9]{1,6}d)?([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,8}(\.[0-9]{1,3})?s)?"
+"""The same for machines of other languages, in which groups have no names."""
+
 _PARTS = re.compile(
     r"(?:(?P<days>[0-9]{1,6})d)?(?:(?P<hours>[0-9]{1,6})h)?(?:(?P<minutes>[0-9]{1,6})m)?"
     r"(?:(?P<seconds>[0-9]{1,8}(?:\.[0-9]{1,3})?)s)?"

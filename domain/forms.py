@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping as AnyMapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -9,13 +10,19 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from domain.grammar import DefaultsForm, EdgeForm, FilesForm, Form, Odd, ParamForm, TaskForm
+from domain.grammar import ApprovalForm, DefaultsForm, EdgeForm, FilesForm, Form, ParamForm, PlanForm, TaskForm
+from domain.notation import Odd
 from domain.problems import Located, Problems, did_you_mean, quoted
 from domain.tree import Broken, Mapping, Node, Scalar, Sequence, describe
 
 F = TypeVar("F", bound=Form)
 
-_NESTED: AnyMapping[str, type[Form]] = {"for_each": FilesForm, "needs": EdgeForm, "params": ParamForm}
+_NESTED: AnyMapping[str, type[Form]] = {
+    "approval": ApprovalForm,
+    "for_each": FilesForm,
+    "needs": EdgeForm,
+    "params": ParamForm,
+}
 _EXPECTED = {
     "string_type": "a text",
     "int_type": "a whole number",
@@ -146,6 +153,11 @@ def _about_key(form: type[Form], key: str, what: str) -> tuple[str, str | None]:
         return f"{quoted(key)} is not supported yet", None
     if form is DefaultsForm and key in TaskForm.model_fields:
         return f"{quoted(key)} cannot stand in defaults", "write it in each task"
+    if form in (DefaultsForm, TaskForm) and key in PlanForm.model_fields:
+        return f"{quoted(key)} cannot stand in {what}", "write it at the top of the plan"
+    if form is PlanForm and key in TaskForm.model_fields:
+        where = "defaults" if key in DefaultsForm.model_fields else "a task"
+        return f"{quoted(key)} cannot stand at the top of the plan", f"write it in {where}"
     known = sorted(form.model_fields)
     return f"unknown key {quoted(key)} in {what}", did_you_mean(key, known) or f"known: {', '.join(known)}"
 
@@ -163,8 +175,9 @@ def _sentence(detail: ErrorDetails, node: Node) -> tuple[str, str | None]:
         limit = f"at least {context['ge']:,}" if "ge" in context else f"at most {context['le']:,}"
         message = f"must be {limit}, not {describe(node)}"
     elif kind == "literal_error":
-        message = f"must be require, tolerate or optional, not {describe(node)}"
-        hint = did_you_mean(str(detail["input"]), ("require", "tolerate", "optional"))
+        expected = context["expected"].replace("'", "")
+        message = f"must be {expected}, not {describe(node)}"
+        hint = did_you_mean(str(detail["input"]), re.findall(r"(?!or\b)\w+", expected))
     elif kind in ("too_short", "string_too_short"):
         message = "must not be empty"
     elif kind in ("too_long", "string_too_long"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 from domain.models import Plan
@@ -121,8 +122,23 @@ def final_tasks(plan: Plan) -> list[str]:
     return [task.id for task in plan.tasks if task.id not in needed]
 
 
-def critical_path(plan: Plan, durations: Mapping[str, timedelta]) -> tuple[list[str], timedelta]:
-    """The chain of needs that takes longest, first task first, and its length. A task without a duration takes none."""
+@dataclass(frozen=True)
+class Ways:
+    """For each id the end of the longest chain of needs that leads to it, and the need before it on that chain."""
+
+    ends: Mapping[str, timedelta]
+    before: Mapping[str, str | None]
+
+    def to(self, id: str) -> list[str]:
+        """The longest chain that ends with this id, first task first."""
+        path = [id]
+        while (earlier := self.before[path[-1]]) is not None:
+            path.append(earlier)
+        return path[::-1]
+
+
+def longest_ways(plan: Plan, durations: Mapping[str, timedelta]) -> Ways:
+    """How long the way to each task is, itself included. A task without a duration takes none."""
     needs = needs_of(plan)
     ends: dict[str, timedelta] = {}
     before: dict[str, str | None] = {}
@@ -130,10 +146,11 @@ def critical_path(plan: Plan, durations: Mapping[str, timedelta]) -> tuple[list[
         before[id] = latest = max(needs[id], key=ends.__getitem__, default=None)
         start = timedelta() if latest is None else ends[latest]
         ends[id] = start + durations.get(id, timedelta())
-    last = max(needs, key=ends.__getitem__, default=None)
-    total = timedelta() if last is None else ends[last]
-    path: list[str] = []
-    while last is not None:
-        path.append(last)
-        last = before[last]
-    return path[::-1], total
+    return Ways(ends, before)
+
+
+def critical_path(plan: Plan, durations: Mapping[str, timedelta]) -> tuple[list[str], timedelta]:
+    """The chain of needs that takes longest, first task first, and its length."""
+    ways = longest_ways(plan, durations)
+    last = max((task.id for task in plan.tasks), key=ways.ends.__getitem__, default=None)
+    return (ways.to(last), ways.ends[last]) if last is not None else ([], timedelta())

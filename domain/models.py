@@ -24,6 +24,21 @@ class Policy(StrEnum):
     OPTIONAL = "optional"
 
 
+class Priority(StrEnum):
+    """How urgent a task is among those that could start."""
+
+    LOW = "low"
+    NORMAL = "normal"
+    HIGH = "high"
+
+
+class Pace(StrEnum):
+    """How places are filled: one by one as they become free, or all at once when all have become free."""
+
+    WINDOW = "window"
+    WAVES = "waves"
+
+
 class TaskStatus(StrEnum):
     """Where a task stands."""
 
@@ -45,16 +60,21 @@ class RunStatus(StrEnum):
     RUNNING = "RUNNING"
     PAUSED = "PAUSED"
     WAITING = "WAITING"
+    STALLED = "STALLED"
+    """Seen by a reader, never written by the run: a run that stands still cannot say so."""
     COMPLETED = "COMPLETED"
     DEGRADED = "DEGRADED"
     PARTIAL = "PARTIAL"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
+    DEADLINE_PASSED = "DEADLINE_PASSED"
 
 
-ENDED_RUN = frozenset(
-    {RunStatus.COMPLETED, RunStatus.DEGRADED, RunStatus.PARTIAL, RunStatus.FAILED, RunStatus.CANCELLED}
-)
+GOING_RUN = frozenset({RunStatus.RUNNING, RunStatus.PAUSED, RunStatus.WAITING, RunStatus.STALLED})
+ENDED_RUN = frozenset(RunStatus) - GOING_RUN
+
+Deadline = timedelta | datetime
+"""So long after the start of the run, or at this time."""
 
 
 class Need(Value):
@@ -98,6 +118,16 @@ class Placement(Value):
     tasks: tuple[str, ...]
 
 
+class Approval(Value):
+    """A person must agree before a task starts."""
+
+    ask: str | None = None
+    """What the person is asked."""
+    expires: timedelta | None = None
+    """How long the question stands."""
+    on_expiry: Literal["reject", "approve"] = "reject"
+
+
 class Task(Value):
     """One task with every value in effect."""
 
@@ -108,7 +138,16 @@ class Task(Value):
     files: tuple[File, ...] = ()
     payload: dict[str, JsonValue] = Field(default_factory=dict)
     needs: tuple[Need, ...] = ()
+    quorum: int | None = None
+    """How many of the optional needs must have succeeded."""
+    approval: Approval | None = None
+    priority: Priority = Priority.NORMAL
+    deadline: Deadline | None = None
+    """From the start of the run, or a time."""
     timeout: timedelta
+    """One attempt, from request to end."""
+    time_limit: timedelta | None = None
+    """The whole task, from its first start, with all its attempts and waits."""
     attempts: int
     max_tokens: int
 
@@ -118,6 +157,8 @@ class Plan(Value):
 
     name: str
     max_concurrency: int
+    mode: Pace = Pace.WINDOW
+    deadline: Deadline | None = None
     agents: tuple[Agent, ...]
     tasks: tuple[Task, ...]
 
@@ -157,6 +198,18 @@ class TaskError(Value):
     retryable: bool = False
 
 
+class Try(Value):
+    """One attempt that brought no answer: why, when it ended, and what it may have cost."""
+
+    attempt: int
+    error: TaskError
+    at: datetime
+    usage: Usage = Usage()
+    """What the provider itself said of its cost."""
+    unsettled: Usage = Usage()
+    """What it may have cost on top, at most: the provider did not come to say."""
+
+
 class Answered(Value):
     """The agent answered."""
 
@@ -165,6 +218,10 @@ class Answered(Value):
     output_bytes: int
     usage: Usage
     attempts: int
+    tries: tuple[Try, ...] = ()
+    """The attempts before, in vain. Their usage is not in `usage`."""
+    waited_s: float = 0.0
+    """Seconds for which its last attempt waited for quota."""
 
 
 class Failed(Value):
@@ -174,8 +231,20 @@ class Failed(Value):
     status: Literal[TaskStatus.FAILED, TaskStatus.TIMED_OUT, TaskStatus.CANCELLED] = TaskStatus.FAILED
     error: TaskError
     usage: Usage = Usage()
+    unsettled: Usage = Usage()
+    """What the last attempt may have cost on top, at most."""
     output_ref: str | None = None
     output_bytes: int = 0
+    tries: tuple[Try, ...] = ()
+    """The attempts before the last one."""
+    asked: bool = False
+    """Whether the provider was asked, and took the call: not when a worker or the store was lost before."""
+    waited_s: float = 0.0
+    """Seconds for which its last attempt waited for quota."""
+
+
+WallKind = Literal["rate", "spend", "key", "model", "unreachable", "overload", "pool"]
+"""What stands in the way: a condition of the account (spend, key, unreachable), of a model, or of an agent (pool)."""
 
 
 class Parked(Value):
@@ -185,6 +254,10 @@ class Parked(Value):
     why: Literal["wall", "pause", "worker"]
     what: str
     until: datetime | None = None
+    wall: WallKind | None = None
+    """Of a wall: which. None only in histories before 0.3.0, where every task had a wall of its own."""
+    tries: tuple[Try, ...] = ()
+    """The attempts that this start has used before it met the condition."""
 
 
 class Stopped(Value):

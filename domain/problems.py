@@ -46,6 +46,14 @@ class Problem:
         return f"{self.file}:{self.line}:{self.column}: {task}{self.message}{hint}"
 
 
+class Mistake(ValueError):
+    """Why a value is refused, and what to do about it: the place is known to whoever asked."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
 class Invalid(ValueError):
     """What was written cannot be used; `problems` holds every mistake, in the order of the file."""
 

@@ -11,13 +11,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from domain.models import (
-    Plan,
-    Policy,
-    TaskStatus,
-    Usage,
-    Value,
-)
+from domain.models import Approval, Deadline, Pace, Plan, Policy, Priority, TaskStatus, Usage, Value, WallKind
+from domain.steering import Steered
 
 
 class OutlineTask(Value):
@@ -26,7 +21,12 @@ class OutlineTask(Value):
     id: str
     agent: str
     needs: dict[str, Policy] = Field(default_factory=dict)
+    quorum: int | None = None
+    approval: Approval | None = None
+    priority: Priority = Priority.NORMAL
+    deadline: Deadline | None = None
     timeout: timedelta
+    time_limit: timedelta | None = None
     attempts: int
 
 
@@ -34,7 +34,13 @@ class Outline(Value):
     """The plan without its texts."""
 
     max_concurrency: int
+    mode: Pace = Pace.WINDOW
+    deadline: Deadline | None = None
+    by_urgency: bool = False
+    """Whether ready tasks start by urgency. Plans before 0.3.0 start them in plan order."""
     pools: dict[str, int] = Field(default_factory=dict)
+    models: dict[str, str] = Field(default_factory=dict)
+    """The model of each agent: a wall of one model stops no other."""
     tasks: tuple[OutlineTask, ...]
 
 
@@ -42,13 +48,22 @@ def outline_of(plan: Plan) -> Outline:
     """The outline of a plan: what travels to the supervisor, beside the reference of the whole."""
     return Outline(
         max_concurrency=plan.max_concurrency,
+        mode=plan.mode,
+        deadline=plan.deadline,
+        by_urgency=True,
         pools={agent.name: agent.max_concurrency for agent in plan.agents if agent.max_concurrency is not None},
+        models={agent.name: agent.model for agent in plan.agents},
         tasks=tuple(
             OutlineTask(
                 id=task.id,
                 agent=task.agent,
                 needs={need.task: need.policy for need in task.needs},
+                quorum=task.quorum,
+                approval=task.approval,
+                priority=task.priority,
+                deadline=task.deadline,
                 timeout=task.timeout,
+                time_limit=task.time_limit,
                 attempts=task.attempts,
             )
             for task in plan.tasks
@@ -66,12 +81,36 @@ class Ended(Value):
 
 
 class Waiting(Value):
-    """A started task that waits outside: for a wall to pass, or for the run to be resumed."""
+    """A task that waits outside: for a person, for a wall to pass, for a worker, or for the run to be resumed."""
 
-    why: Literal["wall", "pause", "worker"]
+    why: Literal["wall", "pause", "worker", "approval"]
     what: str
     since: datetime
     until: datetime | None = None
+    busy: bool = False
+    """Of a wall: whether it is none of the provider, but an agent that is at work as often as it may be."""
+
+    @property
+    def reason(self) -> str:
+        """What it waits for, as people read it."""
+        return "pool" if self.busy else self.why
+
+
+class Wall(Value):
+    """A condition of the account or of one model: nothing it concerns is asked before `until`.
+
+    A wall whose end the provider told falls at its time. Any other is probed by one task, after 1, 2, 4 ... 15 minutes.
+    """
+
+    kind: WallKind
+    what: str
+    since: datetime
+    until: datetime
+    told: bool
+    """Whether the provider said when it ends."""
+    probes: int = 0
+    probe: str | None = None
+    """The task that finds out whether it still stands."""
 
 
 class Census(Value):
@@ -93,18 +132,49 @@ class Census(Value):
 class Progress(Value):
     """How far a plan has come."""
 
+    started: datetime | None = None
+    """None only in runs that were begun before 0.3.0: they have no deadlines."""
     ended: dict[str, Ended] = Field(default_factory=dict)
     active: dict[str, datetime] = Field(default_factory=dict)
     parked: dict[str, Waiting] = Field(default_factory=dict)
     ready: dict[str, tuple[int, ...]] = Field(default_factory=dict)
-    """Positions in the plan, by agent: the next task of an agent is the first of its line."""
+    """Ranks, by agent: the next task of an agent is the first of its line."""
     unmet: dict[str, int] = Field(default_factory=dict)
     """How many needs of a task have not ended yet; a task without an entry is past that."""
+    since: dict[str, datetime] = Field(default_factory=dict)
+    """Since when a task is ready, or waits once more for what it needs; any other waits from the start of the run."""
     begun: tuple[str, ...] = ()
     """Tasks that were at work once and have not ended: one that is ready again after a wall has still been started."""
+    limits: dict[str, datetime] = Field(default_factory=dict)
+    """When the time limit of a task that was started ends."""
+    used: dict[str, int] = Field(default_factory=dict)
+    """Attempts that earlier starts of a task have used."""
+    rounds: dict[str, int] = Field(default_factory=dict)
+    """How often a person had a task done again."""
+    notes: dict[str, str] = Field(default_factory=dict)
+    """What the approving person has to say to the agent."""
+    approved: tuple[str, ...] = ()
+    stopping: dict[str, Ended] = Field(default_factory=dict)
+    """Tasks at work that must stop, and what they end as."""
+    barriers: dict[str, Wall] = Field(default_factory=dict)
+    """Walls, by the model that they stand before; under the empty name, before the whole account."""
+    proven: tuple[str, ...] = ()
+    """Models that have answered in this run: their names are right, and so was the key."""
     walls: dict[str, int] = Field(default_factory=dict)
+    """How often a task has met a wall of its own, in runs before 0.3.0."""
+    wave: tuple[str, ...] = ()
+    """The tasks of the present wave that have neither ended nor left it."""
+    waves: int = 0
+    max_concurrency: int | None = None
+    """What a person has set while the run is going."""
     usage: Usage = Usage()
     peak: int = 0
     paused: bool = False
     cancelled: bool = False
+    late: bool = False
+    """Whether the deadline of the run has passed."""
+    resting: bool = False
+    """Whether it was told that nothing is at work and something is awaited."""
     events: int = 0
+    heard: dict[str, Steered] = Field(default_factory=dict)
+    """The latest changes by the ids of their updates, with the answers: the same one sent again is not made again."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from pydantic import Field
+
 from domain.events import Event
-from domain.models import Input, RunStatus, Usage, Value
+from domain.models import Input, Priority, RunStatus, Usage, Value
 from domain.progress import Census, Outline, Progress
+from domain.waits import Wait
 
 
 class RunInput(Value):
@@ -20,6 +23,8 @@ class RunInput(Value):
     in_flight: tuple[str, ...] = ()
     continue_after: int | None = None
     """Continue as new after so many tasks, where a test wants it sooner than the server suggests it."""
+    attributes: bool = False
+    """Whether the server knows our search attributes."""
 
 
 class RunSummary(Value):
@@ -37,6 +42,8 @@ class RunView(Value):
     status: RunStatus
     census: Census
     events: tuple[Event, ...]
+    waits: dict[str, Wait] = Field(default_factory=dict)
+    """What tasks wait for that are not at work; of very many the first."""
 
 
 class TaskInput(Value):
@@ -50,10 +57,14 @@ class TaskInput(Value):
     inputs: tuple[Input, ...] = ()
     timeout: timedelta
     attempts: int
-
-
-class Steering(Value):
-    """Who asks for a change of a run, and why."""
-
-    by: str = "someone"
+    used: int = 0
+    """Attempts that earlier starts of the task have used: a wall gives none back, and takes none."""
+    step: int = 1
+    """Counts on when a person has the task done again: what was answered before is not taken for the new answer."""
     note: str | None = None
+    """What the person who approved the task has to say to its agent."""
+    priority: Priority = Priority.NORMAL
+    rank: int = 0
+    """Its place in the order of its run, where calls wait: deadlines and the way that is left are in it."""
+    probe: bool = False
+    """Whether it is to find out if a wall still stands."""

@@ -10,17 +10,21 @@ from pydantic import JsonValue
 
 from domain.events import Event, EventType
 from domain.progress import Progress
+from domain.steering import Steered
 
 
 @dataclass(frozen=True)
 class Step:
-    """The next progress, what happened on the way, and the tasks to start now."""
+    """The next progress, what happened on the way, and the tasks to start and to stop now."""
 
     progress: Progress
     events: tuple[Event, ...] = ()
     starts: tuple[str, ...] = ()
+    stops: tuple[str, ...] = ()
     held_back: bool = False
     """Whether more could start, but not in the same breath."""
+    answer: Steered | None = None
+    """What the person hears who asked for the step."""
 
 
 @dataclass
@@ -31,40 +35,76 @@ class Draft:
     now: datetime
 
     def __post_init__(self) -> None:
-        self.ended = dict(self.progress.ended)
-        self.active = dict(self.progress.active)
-        self.parked = dict(self.progress.parked)
-        self.unmet = dict(self.progress.unmet)
-        self.walls = dict(self.progress.walls)
-        self.begun = dict.fromkeys(self.progress.begun)  # a set in order, so that a replay writes the same
-        self.ready = {agent: list(line) for agent, line in self.progress.ready.items()}
-        self.usage = self.progress.usage
-        self.peak = self.progress.peak
-        self.paused = self.progress.paused
-        self.cancelled = self.progress.cancelled
+        given = self.progress
+        self.started = given.started
+        self.ended = dict(given.ended)
+        self.active = dict(given.active)
+        self.parked = dict(given.parked)
+        self.unmet = dict(given.unmet)
+        self.since = dict(given.since)
+        self.walls = dict(given.walls)
+        self.begun = dict.fromkeys(given.begun)  # a set in order, so that a replay writes the same
+        self.limits = dict(given.limits)
+        self.used = dict(given.used)
+        self.rounds = dict(given.rounds)
+        self.notes = dict(given.notes)
+        self.approved = dict.fromkeys(given.approved)
+        self.stopping = dict(given.stopping)
+        self.barriers = dict(given.barriers)
+        self.proven = dict.fromkeys(given.proven)
+        self.wave = dict.fromkeys(given.wave)
+        self.waves = given.waves
+        self.ready = {agent: list(line) for agent, line in given.ready.items()}
+        self.max_concurrency = given.max_concurrency
+        self.usage = given.usage
+        self.peak = given.peak
+        self.paused, self.cancelled = given.paused, given.cancelled
+        self.late, self.resting = given.late, given.resting
         self.events: list[Event] = []
+        self.stops: list[str] = []
 
-    def tell(self, type: EventType, task: str | None = None, **data: JsonValue) -> None:
+    def probes_no_more(self, id: str, *, but: str | None = None) -> None:
+        """A task that was to probe a wall did not come to it: another one shall."""
+        for place, wall in self.barriers.items():
+            if wall.probe == id and place != but:
+                self.barriers[place] = wall.model_copy(update={"probe": None})
+
+    def tell(self, type: EventType, task: str | None = None, /, **data: JsonValue) -> None:
         """Add an event; its number follows the last one of the run."""
         number = self.progress.events + len(self.events) + 1
         self.events.append(Event(number=number, type=type, time=self.now, task=task, data=data))
 
-    def done(self, starts: Iterable[str] = (), *, held_back: bool = False) -> Step:
+    def done(self, starts: Iterable[str] = (), *, held_back: bool = False, answer: Steered | None = None) -> Step:
         """The step that this draft has become."""
         progress = self.progress.model_copy(
             update={
+                "started": self.started,
                 "ended": self.ended,
                 "active": self.active,
                 "parked": self.parked,
                 "unmet": self.unmet,
+                "since": self.since,
                 "walls": self.walls,
                 "begun": tuple(self.begun),
+                "limits": self.limits,
+                "used": self.used,
+                "rounds": self.rounds,
+                "notes": self.notes,
+                "approved": tuple(self.approved),
+                "stopping": self.stopping,
+                "barriers": self.barriers,
+                "proven": tuple(self.proven),
+                "wave": tuple(self.wave),
+                "waves": self.waves,
                 "ready": {agent: tuple(line) for agent, line in self.ready.items() if line},
+                "max_concurrency": self.max_concurrency,
                 "usage": self.usage,
                 "peak": self.peak,
                 "paused": self.paused,
                 "cancelled": self.cancelled,
+                "late": self.late,
+                "resting": self.resting,
                 "events": self.progress.events + len(self.events),
             }
         )
-        return Step(progress, tuple(self.events), tuple(starts), held_back)
+        return Step(progress, tuple(self.events), tuple(starts), tuple(self.stops), held_back, answer)

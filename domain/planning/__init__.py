@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping as AnyMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
 from domain.document import CONTROL, Invalid, parse
 from domain.forms import Filled, fill
 from domain.grammar import DefaultsForm, PlanForm
-from domain.models import Plan
+from domain.models import Pace, Plan
 from domain.planning.attachments import Attachments, Folder, FolderError
 from domain.planning.building import Builder
-from domain.planning.checking import Checked, Checker
+from domain.planning.checking import Checker
+from domain.planning.doubts import Doubts
 from domain.planning.drafts import Drafts
+from domain.planning.effective import Effective
 from domain.planning.staffing import Staffing
 from domain.problems import TOP, Problem, Problems, did_you_mean, quoted
 from domain.registry import Registry, read_agents, written_names
@@ -26,7 +30,7 @@ from domain.tree import Mapping, Sequence
 
 __all__ = ["Folder", "FolderError", "Invalid", "Planned", "Problem", "plan_from_text"]
 
-DEFAULT_CONCURRENCY = 4
+BUILT_IN: AnyMapping[str, Any] = {"max_concurrency": 4, "mode": Pace.WINDOW}
 MAX_PARAM = 100_000
 
 
@@ -38,6 +42,8 @@ class Planned:
     contents: AnyMapping[str, bytes]
     sources: AnyMapping[str, AnyMapping[str, str]]
     warnings: tuple[Problem, ...]
+    plan_sources: AnyMapping[str, str] = field(default_factory=dict)
+    """Those of the values of the plan itself."""
 
 
 def plan_from_text(
@@ -48,8 +54,15 @@ def plan_from_text(
     folder: Folder,
     params: AnyMapping[str, str] | None = None,
     max_concurrency: int | None = None,
+    mode: Pace | None = None,
+    usual: tuple[int, str] | None = None,
+    now: datetime | None = None,
 ) -> Planned:
-    """The plan that the text describes, with every value in effect. `Invalid` carries every mistake there is."""
+    """The plan that the text describes, with every value in effect. `Invalid` carries every mistake there is.
+
+    Concurrency and mode go before those of the text. `usual` is the concurrency of plans that say nothing, and who
+    says so. `now` is for warnings of deadlines that are times.
+    """
     problems = Problems(file)
     source, root = parse(text, problems)
     filled = fill(PlanForm, root, problems, what="the plan") if root is not None else None
@@ -66,10 +79,11 @@ def plan_from_text(
         problems.add(filled.at("tasks"), "the plan has no tasks")
     drafts.lay_out(attachments)
     drafts.connect()
+    effective = Effective(_defaults(filled, problems))
     checker = Checker(
         source=source,
         drafts=drafts,
-        defaults=_defaults(filled, problems),
+        effective=effective,
         staffing=staffing,
         attachments=attachments,
         params=values,
@@ -78,17 +92,39 @@ def plan_from_text(
     checked = [checker.check(draft) for draft in drafts.all]
     problems.raise_if_any()
 
-    builder = Builder(checker, attachments, problems)
+    builder = Builder(effective, attachments, problems)
     built = [task for each in checked for task in builder.build(each)]
     problems.raise_if_any()
+    asked = {"max_concurrency": max_concurrency, "mode": mode}
+    values_of_plan, plan_sources = _plan_values(filled.form, asked, {"max_concurrency": usual})
     plan = Plan(
         name=filled.form.name or name_from(file),
-        max_concurrency=max_concurrency or filled.form.max_concurrency or DEFAULT_CONCURRENCY,
+        deadline=filled.form.deadline,
         agents=staffing.used(),
         tasks=tuple(task for task, _ in built),
+        **values_of_plan,
     )
+    doubts = Doubts(filled, checked, effective, file)
+    doubts.of_agents(staffing)
+    doubts.of_params(values)
+    doubts.of_fan_outs()
+    doubts.of_deadlines(plan, now)
     sources = {task.id: sources for task, sources in built}
-    return Planned(plan, attachments.contents, sources, _warnings(file, filled, checked, staffing, values))
+    return Planned(plan, attachments.contents, sources, doubts.told(), plan_sources)
+
+
+def _plan_values(
+    form: PlanForm, asked: AnyMapping[str, Any], usual: AnyMapping[str, tuple[Any, str] | None]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values of the plan itself and their sources: asked for by whoever starts it, written, usual, built in."""
+    values: dict[str, Any] = {}
+    sources = {"name": "plan" if form.name is not None else "file"}
+    sources |= {"deadline": "plan"} if form.deadline is not None else {}
+    for key, built_in in BUILT_IN.items():
+        here = usual.get(key) or (built_in, "built in")
+        given = ((asked[key], "option"), (getattr(form, key), "plan"), here)
+        values[key], sources[key] = next(each for each in given if each[0] is not None)
+    return values, sources
 
 
 def name_from(file: str) -> str:
@@ -124,21 +160,3 @@ def _param_values(filled: Filled[PlanForm], given: AnyMapping[str, str], problem
         hint = did_you_mean(name, list(declared)) or f"declared: {', '.join(declared) or 'none'}"
         problems.add(filled.at("params"), f"the plan declares no parameter {quoted(name)}", hint=hint)
     return values
-
-
-def _warnings(
-    file: str, filled: Filled[PlanForm], checked: list[Checked], staffing: Staffing, params: AnyMapping[str, str]
-) -> tuple[Problem, ...]:
-    """What is allowed and probably not meant."""
-    warnings = Problems(file)
-    staffing.warn_of_unused(warnings)
-    used = {name for each in checked for name in each.scope.used}
-    for name in params:
-        if f"params.{name}" not in used:
-            warnings.add(filled.at("params", name), f"the parameter {quoted(name)} is not used")
-    for each in checked:
-        form = each.draft.filled.form
-        if isinstance(form.for_each, list) and len(form.for_each) > 1 and "item" not in each.scope.used:
-            at = each.draft.filled.at("for_each")
-            warnings.add(at, "every item gets the same prompt", task=each.draft.id, hint="place {{ item }}")
-    return warnings.in_order()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from datetime import timedelta
+from collections.abc import Iterator
 from typing import Any
 
-from domain.grammar import FilesForm
-from domain.models import Need, Task
+from domain.grammar import ApprovalForm, FilesForm
+from domain.models import Agent, Approval, Need, Priority, Task
 from domain.planning import templates
 from domain.planning.attachments import Attachments
-from domain.planning.checking import Checked, Checker, Sources
+from domain.planning.checking import Checked, Sources
+from domain.planning.effective import Effective
 from domain.problems import Problems
 
-BUILT_IN: Mapping[str, Any] = {"timeout": timedelta(seconds=30), "attempts": 4, "max_tokens": 1024}
+VALUES = ("type", "payload", "priority", "deadline", "timeout", "time_limit", "attempts", "max_tokens")
 MAX_TEXT_BYTES = 50_000_000
 MAX_ATTACHMENTS = 100_000
 
@@ -21,8 +21,8 @@ MAX_ATTACHMENTS = 100_000
 class Builder:
     """Builds the tasks of a plan, and stops at the first that grows too large: fan-outs multiply."""
 
-    def __init__(self, checker: Checker, attachments: Attachments, problems: Problems) -> None:
-        self._checker = checker
+    def __init__(self, effective: Effective, attachments: Attachments, problems: Problems) -> None:
+        self._effective = effective
         self._attachments = attachments
         self._problems = problems
         self._bytes = self._attached = 0
@@ -32,7 +32,7 @@ class Builder:
         draft = checked.draft
         if checked.agent is None:  # then there is a problem, and nothing is built
             return
-        values, sources = self._values(checked)
+        values, sources = self._values(checked, checked.agent)
         payload = values.pop("payload") or {}
         needs = tuple(Need(task=id, policy=policy) for id, policy in draft.needs.items())
         for id, item in zip(draft.ids, draft.items or [""], strict=True):
@@ -49,23 +49,35 @@ class Builder:
                 files=files,
                 payload={key: templates.fill_in_values(value, checked.scope, item) for key, value in payload.items()},
                 needs=needs,
+                quorum=draft.filled.form.quorum,
+                approval=self._approval(checked, item),
                 **values,
             )
             yield task, sources
 
-    def _values(self, checked: Checked) -> tuple[dict[str, Any], Sources]:
-        """The values in effect: of the task, else of the defaults, else of the agent, else built in."""
+    def _values(self, checked: Checked, agent: Agent) -> tuple[dict[str, Any], Sources]:
+        """The values in effect, and the sources of all that somebody gives."""
         sources = dict(checked.sources)
         values: dict[str, Any] = {}
-        for key in ("type", "payload", "timeout", "attempts", "max_tokens"):
-            given = self._checker.given(checked.draft, key)
-            if given is not None:
-                values[key], sources[key] = getattr(given[0].form, key), given[1]
-            elif (own := getattr(checked.agent, key, None)) is not None:
-                values[key], sources[key] = own, "agent"
-            else:
-                values[key], sources[key] = BUILT_IN.get(key), "built in"
+        for key in VALUES:
+            values[key], source = self._effective.value(checked.draft, agent, key)
+            if source is not None:
+                sources[key] = source
+        values["priority"] = Priority(values["priority"])
+        if (given := self._effective.given(checked.draft, "approval")) is not None:
+            sources["approval"] = given[1]
+        if checked.draft.filled.form.quorum is not None:
+            sources["quorum"] = "task"
         return values, sources
+
+    def _approval(self, checked: Checked, item: str) -> Approval | None:
+        """What a person must agree to; nothing when nobody asks for it, or the task says false."""
+        given = self._effective.given(checked.draft, "approval")
+        form = given[0].form.approval if given is not None else False
+        if not isinstance(form, ApprovalForm):
+            return Approval() if form else None
+        ask = "".join(str(run) for run in templates.fill_in(checked.question, item)) or None
+        return Approval(ask=ask, expires=form.expires, on_expiry=form.on_expiry or "reject")
 
     def _too_large(self, checked: Checked, payload: Any, item: str, files: int) -> str | None:
         """Why one more task would be too much, measured before it is built."""

@@ -1,4 +1,4 @@
-"""What the tasks of a draft are made of: its agent, prompt, files and payload, each checked."""
+"""What the tasks of a draft are made of: its agent, prompt, files, payload and question, each checked."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from domain.forms import Filled
-from domain.grammar import DefaultsForm, FilesForm
+from domain.grammar import ApprovalForm, DefaultsForm, FilesForm
 from domain.models import Agent, File
+from domain.notation import MAX_QUESTION
 from domain.planning import templates
 from domain.planning.attachments import Attachments, FolderError
+from domain.planning.conditions import check_quorum, check_time_limit
 from domain.planning.drafts import Draft, Drafts
+from domain.planning.effective import Effective
 from domain.planning.staffing import Staffing
-from domain.planning.templates import Piece, Scope
+from domain.planning.templates import Piece, Scope, Where
 from domain.problems import Problems
 from domain.tree import Mapping as MappingNode
 from domain.tree import Node, Scalar, Sequence, Source
@@ -29,6 +32,7 @@ class Checked:
     agent: Agent | None
     prompt: list[Piece]
     files: tuple[File, ...]
+    question: list[Piece]
     scope: Scope
     sources: Sources
 
@@ -41,7 +45,7 @@ class Checker:
         *,
         source: Source,
         drafts: Drafts,
-        defaults: Filled[DefaultsForm] | None,
+        effective: Effective,
         staffing: Staffing,
         attachments: Attachments,
         params: Mapping[str, str],
@@ -49,12 +53,13 @@ class Checker:
     ) -> None:
         self._source = source
         self._drafts = drafts
-        self._defaults = defaults
+        self._effective = effective
+        self._defaults = effective.defaults
         self._staffing = staffing
         self._attachments = attachments
         self._params = params
         self._problems = problems
-        self._default_choice = staffing.choose(defaults, problems, None) if defaults is not None else None
+        self._default_choice = staffing.choose(self._defaults, problems, None) if self._defaults else None
 
     def check(self, draft: Draft) -> Checked:
         """What the tasks of a draft are made of. Mistakes are reported, and what is wrong is left out."""
@@ -71,16 +76,10 @@ class Checker:
         prompt = self._prompt(draft, scope, sources)
         files = self._files(draft, sources)
         self._check_payload(draft, scope, sources)
-        return Checked(draft, agent, prompt, files, scope, sources)
-
-    def given(self, draft: Draft, key: str) -> tuple[Filled[Any], str] | None:
-        """Who gives a key, the task or the defaults."""
-        for filled, source in ((draft.filled, "task"), (self._defaults, "defaults")):
-            if filled is not None and getattr(filled.form, key) is not None:
-                return filled, source
-            if filled is not None and key in filled.wrong:
-                return None
-        return None
+        question = self._question(draft, scope)
+        check_quorum(draft, self._problems)
+        check_time_limit(draft, agent, self._effective, self._problems)
+        return Checked(draft, agent, prompt, files, question, scope, sources)
 
     def _agent(self, draft: Draft, sources: Sources) -> Agent | None:
         sources["agent"] = "task"
@@ -106,7 +105,7 @@ class Checker:
             return self._read(filled.at("prompt"), form.prompt, draft, scope)
         if filled.wrong & {"prompt", "prompt_file"}:
             return []
-        given = self.given(draft, "prompt_file")
+        given = self._effective.given(draft, "prompt_file")
         if given is not None:
             sources["prompt"] = given[1]
             return self._prompt_from_file(given[0], draft, scope)
@@ -129,17 +128,17 @@ class Checker:
 
         return templates.read(text, scope, complain)
 
-    def _read(self, node: Any, text: str, draft: Draft, scope: Scope, *, places_tasks: bool = True) -> list[Piece]:
+    def _read(self, node: Any, text: str, draft: Draft, scope: Scope, where: Where = "a prompt") -> list[Piece]:
         """The pieces of a text of the plan's own file."""
         places = _Places(self._source, node)
 
         def complain(number: int, message: str, hint: str | None) -> None:
             self._problems.add(places[number], message, task=draft.id, hint=hint)
 
-        return templates.read(text, scope, complain, places_tasks=places_tasks)
+        return templates.read(text, scope, complain, where=where)
 
     def _files(self, draft: Draft, sources: Sources) -> tuple[File, ...]:
-        given = self.given(draft, "files")
+        given = self._effective.given(draft, "files")
         sources["files"] = given[1] if given is not None else "built in"
         found: dict[str, File] = {}
         for index, pattern in enumerate(given[0].form.files if given is not None else ()):
@@ -159,14 +158,28 @@ class Checker:
         return tuple(found.values())
 
     def _check_payload(self, draft: Draft, scope: Scope, sources: Sources) -> None:
-        given = self.given(draft, "payload")
+        given = self._effective.given(draft, "payload")
         sources["payload"] = given[1] if given is not None else "built in"
         for node, is_key in _texts(given[0].node.entries["payload"].value) if given is not None else ():
             if "{{" in str(node.value):
                 if is_key:
                     self._problems.add(node, "a key of a payload cannot hold '{{'", task=draft.id)
                 else:
-                    self._read(node, str(node.value), draft, scope, places_tasks=False)
+                    self._read(node, str(node.value), draft, scope, "a payload")
+
+    def _question(self, draft: Draft, scope: Scope) -> list[Piece]:
+        """What a person is asked before the task starts."""
+        given = self._effective.given(draft, "approval")
+        approval = given[0].form.approval if given is not None else None
+        if given is None or not isinstance(approval, ApprovalForm) or approval.ask is None:
+            return []
+        at = given[0].at("approval", "ask")
+        pieces = self._read(at, approval.ask, draft, scope, "a question")
+        longest = max(draft.items, key=len, default="")
+        if templates.characters(pieces, longest) > MAX_QUESTION:
+            message = f"'approval.ask' must be at most {MAX_QUESTION} characters long when it is filled in"
+            self._problems.add(at, message, task=draft.id)
+        return pieces
 
 
 class _Places:

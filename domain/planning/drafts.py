@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from domain.forms import Filled, fill
-from domain.grammar import FilesForm, Mistake, TaskForm, item_label
+from domain.grammar import FilesForm, TaskForm
 from domain.graph import cycles
 from domain.models import Policy
+from domain.notation import item_label
 from domain.planning.attachments import Attachments, FolderError
-from domain.problems import Located, Problems, Suggestions, quoted
+from domain.problems import Located, Mistake, Problems, Suggestions, quoted
 from domain.tree import Mapping, Node, Scalar, Sequence
 
 MAX_TASKS = 10_000
@@ -27,6 +28,8 @@ class Draft:
     ids: tuple[str, ...] = ()
     needs: dict[str, Policy] = field(default_factory=dict)
     again: bool = False
+    complete: bool = False
+    """Whether all of its needs were found: otherwise nothing can be said of how many there are."""
 
     @property
     def id(self) -> str:
@@ -50,6 +53,7 @@ class Drafts:
         self.by_id = {draft.id: draft for draft in self.all if not draft.again}
         self.suggest = Suggestions([*self.by_id, *self.broken])
         self._full: dict[str, str] = {}
+        self._shortened = False
 
     def _read(self, node: Node | None) -> None:
         first: dict[str, Scalar] = {}
@@ -92,6 +96,7 @@ class Drafts:
             draft.items = self._items(draft, attachments)
         total = sum(len(draft.items) if draft.fans_out else 1 for draft in self.all)
         if total > MAX_TASKS:
+            self._shortened = True
             largest = max(self.all, key=lambda draft: len(draft.items))
             at = largest.filled.at("for_each")
             self._problems.add(at, f"the plan has {total:,} tasks; at most {MAX_TASKS:,} are possible", task=largest.id)
@@ -140,6 +145,7 @@ class Drafts:
         edges: dict[str, dict[str, Located]] = {id: {} for id in self.by_id}
         count = 0
         for draft in self.all:
+            found = "needs" not in draft.filled.wrong and not self._shortened
             precise: set[str] = set()
             written: set[str] = set()
             for name, policy, at in _written_needs(draft):
@@ -147,6 +153,7 @@ class Drafts:
                     self._problems.add(at, f"needs {quoted(name)} twice", task=draft.id)
                 written.add(name)
                 ids = self._needed(draft, name, at)
+                found = found and bool(ids)
                 count += len(ids) * len(draft.ids)
                 if count > MAX_NEEDS:
                     message = f"the plan has more than {MAX_NEEDS:,} needs, a fan-out counted by its tasks"
@@ -157,6 +164,7 @@ class Drafts:
                     precise.add(name)
                 if ids and not draft.again:
                     edges[draft.id].setdefault(self._full.get(name, name), at)
+            draft.complete = found
         for cycle in cycles({id: list(needs) for id, needs in edges.items()}):
             shown = [*cycle, cycle[0]] if len(cycle) <= 20 else [*cycle[:10], "...", *cycle[-10:], cycle[0]]
             following = cycle[1] if len(cycle) > 1 else cycle[0]

@@ -1,7 +1,7 @@
-r"""Placeholders in prompts and payloads: `{{ TASK }}`, `{{ item }}`, `{{ params.NAME }}`; `\{{` is a literal `{{`.
+r"""Placeholders in prompts, payloads and questions: `{{ TASK }}`, `{{ item }}`, `{{ params.NAME }}`.
 
-A text is read once into pieces and then filled in once per item. What is filled in is never read again, so an item or
-a parameter that looks like a placeholder stays what it is: text.
+`\{{` is a literal `{{`. A text is read once into pieces and then filled in once per item. What is filled in is never
+read again, so an item or a parameter that looks like a placeholder stays what it is: text.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -22,6 +23,9 @@ _ALLOWED = r"allowed: {{ TASK }}, {{ item }}, {{ params.NAME }}; write \{{ for a
 
 MAX_BYTES = 1_000_000
 """How large a prompt or a payload may be."""
+
+Where = Literal["a prompt", "a payload", "a question"]
+"""Where a text stands. Results can be placed in prompts only."""
 
 
 class Item:
@@ -51,7 +55,7 @@ class Scope:
     used: set[str] = field(default_factory=set)
 
 
-def read(text: str, scope: Scope, complain: Complain, *, places_tasks: bool = True) -> list[Piece]:
+def read(text: str, scope: Scope, complain: Complain, *, where: Where = "a prompt") -> list[Piece]:
     """The pieces of a text, with parameters filled in. Every placeholder that is wrong is complained of."""
     if "{{" not in text:
         return [text]
@@ -66,7 +70,7 @@ def read(text: str, scope: Scope, complain: Complain, *, places_tasks: bool = Tr
         elif inside is None:
             complain(number, "'{{' does not begin a placeholder", _ALLOWED)
         else:
-            found = _meaning(inside.strip(), scope, places_tasks=places_tasks)
+            found = _meaning(inside.strip(), scope, where)
             if isinstance(found, _Wrong):
                 complain(number, found.message, found.hint)
             else:
@@ -80,7 +84,7 @@ class _Wrong:
     hint: str | None = None
 
 
-def _meaning(name: str, scope: Scope, *, places_tasks: bool) -> Piece | _Wrong:
+def _meaning(name: str, scope: Scope, where: Where) -> Piece | _Wrong:
     shown = f"'{{{{ {shorten(name)} }}}}'" if name.isprintable() else quoted(f"{{{{ {name} }}}}")
     if name == "item":
         scope.used.add(name)
@@ -93,8 +97,8 @@ def _meaning(name: str, scope: Scope, *, places_tasks: bool) -> Piece | _Wrong:
     ids = scope.tasks(name)
     if ids is None:
         return _not_a_task(name, shown, scope)
-    if not places_tasks:
-        return _Wrong(f"{shown} cannot stand in a payload: a task's result can be placed in prompts only")
+    if where != "a prompt":
+        return _Wrong(f"{shown} cannot stand in {where}: a task's result can be placed in prompts only")
     if scope.needed is not None and not all(id in scope.needed for id in ids):
         return _Wrong(f"{shown} is placed but not in needs", f"add {quoted(name)} to needs")
     return Placement(name=name, tasks=ids)
@@ -121,6 +125,11 @@ def size(pieces: list[Piece], item: str) -> int:
     return characters if characters > MAX_BYTES else sum(len(text.encode("utf-8")) for text in texts)
 
 
+def characters(pieces: list[Piece], item: str) -> int:
+    """How many characters the filled-in text will have, where no results are placed."""
+    return sum(len(piece) if isinstance(piece, str) else len(item) for piece in pieces)
+
+
 def fill_in(pieces: list[Piece], item: str) -> tuple[str | Placement, ...]:
     """The text with its item, as runs of text between placements."""
     runs: list[str | Placement] = []
@@ -138,7 +147,7 @@ def fill_in(pieces: list[Piece], item: str) -> tuple[str | Placement, ...]:
 def fill_in_values(value: JsonValue, scope: Scope, item: str) -> JsonValue:
     """A payload, already checked, with item and parameters in its texts. Keys stay as they are."""
     if isinstance(value, str):
-        return "".join(str(run) for run in fill_in(read(value, scope, lambda *_: None, places_tasks=False), item))
+        return "".join(str(run) for run in fill_in(read(value, scope, lambda *_: None, where="a payload"), item))
     if isinstance(value, list):
         return [fill_in_values(child, scope, item) for child in value]
     if isinstance(value, dict):
@@ -149,7 +158,7 @@ def fill_in_values(value: JsonValue, scope: Scope, item: str) -> JsonValue:
 def size_of_values(value: JsonValue, scope: Scope, item: str) -> int:
     """How large the texts of a filled-in payload will be, measured as `size` does."""
     if isinstance(value, str):
-        return size(read(value, scope, lambda *_: None, places_tasks=False), item)
+        return size(read(value, scope, lambda *_: None, where="a payload"), item)
     if isinstance(value, list):
         return sum(size_of_values(child, scope, item) for child in value)
     if isinstance(value, dict):

@@ -1,0 +1,91 @@
+"""What a person should look at, and what to do about it: a stall, questions, walls that must be mended, failures."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from itertools import islice
+
+from domain.barriers import ACCOUNT
+from domain.events import timestamp
+from domain.fold import Fold
+from domain.models import RunStatus, TaskStatus
+from domain.progress import Wall
+from domain.report import Attention
+from domain.waits import stamp
+
+ENDED_WELL = frozenset({RunStatus.COMPLETED, RunStatus.CANCELLED})
+"""Ends that ask nothing of anybody: a person has ended a cancelled run."""
+
+MENTIONED = 5
+"""What a run in a list asks attention for at most: the rest is in its report."""
+
+FAILURES = 100
+"""Failures that ask attention at most: a watcher looks twice a second, and each of them is in the report anyway."""
+
+BROKEN = (TaskStatus.FAILED, TaskStatus.TIMED_OUT)
+
+
+def attention_of(run: Fold) -> tuple[Attention, ...]:
+    """The most pressing first: while the run goes, what holds all of it up before what holds up one task."""
+    if not run.ended:
+        return (*_stall(run), *_walls(run), *_approvals(run), *_failures(run, "retry"))
+    if run.status in ENDED_WELL:
+        return ()
+    failed = tuple(_failures(run, "status"))
+    whole = Attention(kind="failure", task=None, since=stamp(run.finished), do=f"result {run.run}")
+    return failed or (whole,)
+
+
+def command(verb: str, run: str, task: str) -> str:
+    """What to type after `./starter.py`, as a shell takes it."""
+    return f"{verb} {run} {shlex.quote(task)}"
+
+
+def _stall(run: Fold) -> Iterator[Attention]:
+    """Why the run stands still."""
+    if (stall := run.stall) is not None:
+        yield Attention(kind="stall", task=stall.task, since=timestamp(stall.since), do=stall.do, what=stall.what)
+
+
+def _approvals(run: Fold) -> Iterator[Attention]:
+    """Every question that waits for an answer."""
+    for id in run.of(TaskStatus.WAITING):
+        wait = run.tasks[id].wait
+        if wait is not None and wait.reason == "approval":
+            do = command("approve", run.run, id)
+            yield Attention(kind="approval", task=id, since=wait.since, do=do, what=wait.what)
+
+
+def _walls(run: Fold) -> Iterator[Attention]:
+    """Walls that stand until somebody has mended something."""
+    for place, wall in run.walls.items():
+        remedy = _remedy(place, wall)
+        if remedy is not None:
+            yield Attention(
+                kind="budget" if wall.kind == "spend" else "key",
+                task=None,
+                since=timestamp(wall.since),
+                do=f"{remedy}, then retry {run.run}",
+                what=wall.what,
+            )
+
+
+def _remedy(place: str, wall: Wall) -> str | None:
+    match wall.kind:
+        case "key":
+            return "set a key that is accepted, then up"
+        case "spend":
+            return "raise the spend limit at the provider"
+        case "model":
+            return f"find out from the provider what became of {'its models' if place == ACCOUNT else place}"
+        case _:
+            return None
+
+
+def _failures(run: Fold, verb: str) -> Iterator[Attention]:
+    """The tasks that failed themselves, not those skipped because of them, in the order in which they failed."""
+    for id in islice((id for status in BROKEN for id in run.of(status)), FAILURES):
+        task = run.tasks[id]
+        what = task.error.message if task.error else None
+        yield Attention(kind="failure", task=id, since=stamp(task.ended), do=command(verb, run.run, id), what=what)

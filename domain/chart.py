@@ -1,0 +1,90 @@
+"""The fixed lines of a plan: who needs whom, which model does what, and who goes first among those that could start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from domain.graph import in_order
+from domain.models import Deadline, Pace, Priority
+from domain.progress import Outline, OutlineTask
+
+URGENCY = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2}
+
+
+class Order:
+    """Ranks of tasks: of two that could start, the one with the lower rank does."""
+
+    def __init__(self, ids: list[str]) -> None:
+        self.ids = ids
+        self.rank = {id: rank for rank, id in enumerate(ids)}
+
+
+class Chart:
+    """What of a plan does not change while it runs."""
+
+    def __init__(self, outline: Outline) -> None:
+        self.outline = outline
+        self.tasks = {task.id: task for task in outline.tasks}
+        self.dependants: dict[str, list[str]] = {}
+        for task in outline.tasks:
+            for need in task.needs:
+                self.dependants.setdefault(need, []).append(task.id)
+        self.finals = [task.id for task in outline.tasks if task.id not in self.dependants]
+        self._order: tuple[datetime | None, Order] | None = None
+        self._due: tuple[datetime | None, list[tuple[datetime, str]]] | None = None
+
+    def model(self, id: str) -> str:
+        """The model that does a task; of plans that do not tell it, the agent stands for it."""
+        agent = self.tasks[id].agent
+        return self.outline.models.get(agent, agent)
+
+    def order(self, started: datetime | None) -> Order:
+        """The order among ready tasks: by urgency, or as the plan has them."""
+        if self._order is None or self._order[0] != started:
+            ids = list(self.tasks)
+            if self.outline.by_urgency and self.outline.mode is Pace.WINDOW:
+                ids = self._by_urgency(started)
+            self._order = started, Order(ids)
+        return self._order[1]
+
+    def deadline(self, started: datetime | None) -> datetime | None:
+        """When the run must have ended."""
+        return _at(self.outline.deadline, started)
+
+    def deadlines(self, started: datetime | None) -> list[tuple[datetime, str]]:
+        """The deadlines of tasks, the earliest first."""
+        if self._due is None or self._due[0] != started:
+            self._due = started, sorted(self._deadlines(started))
+        return self._due[1]
+
+    def _deadlines(self, started: datetime | None) -> Iterator[tuple[datetime, str]]:
+        for task in self.outline.tasks:
+            if (at := _at(task.deadline, started)) is not None:
+                yield at, task.id
+
+    def _by_urgency(self, started: datetime | None) -> list[str]:
+        """Priority, then the earlier deadline, then the longer way that is left, then the order of the plan."""
+        left = self._remaining()
+        due = {id: at for at, id in self.deadlines(started)}
+        latest = max(due.values(), default=None)
+
+        def urgency(task: OutlineTask) -> tuple[int, bool, datetime | None, timedelta]:
+            return URGENCY[task.priority], task.id not in due, due.get(task.id, latest), -left[task.id]
+
+        return [task.id for task in sorted(self.outline.tasks, key=urgency)]
+
+    def _remaining(self) -> dict[str, timedelta]:
+        """The critical path from each task to the end, with one attempt at its timeout for every task on the way."""
+        left: dict[str, timedelta] = {}
+        for id in reversed(in_order({task.id: list(task.needs) for task in self.outline.tasks})):
+            after = max((left[dependant] for dependant in self.dependants.get(id, ())), default=timedelta())
+            left[id] = self.tasks[id].timeout + after
+        return left
+
+
+def _at(deadline: Deadline | None, started: datetime | None) -> datetime | None:
+    """A deadline as a time. Before the run has started there is none."""
+    if isinstance(deadline, timedelta):
+        return None if started is None else started + deadline
+    return deadline

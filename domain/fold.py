@@ -1,0 +1,321 @@
+"""The state of a run as its events tell it. Readers keep one fold and add what is new."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, KeysView
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from domain.barriers import ACCOUNT, at_agent, place_of
+from domain.board import Live, Page, later, latest, of_this_start
+from domain.events import Event, EventType, timestamp
+from domain.models import ENDED_RUN, Input, Plan, RunStatus, TaskError, TaskStatus, Usage
+from domain.progress import Census, Wall
+from domain.report import AttemptReport, Decision
+from domain.stalls import Stall
+from domain.tally import Tally
+from domain.trail import Trail
+from domain.waits import Wait
+
+WALLED = frozenset({"wall", "pool"})
+"""What a task waits for that stands before a wall: of the provider, or of an agent that is busy everywhere."""
+
+ANSWERS: dict[EventType, Literal["approved", "rejected", "expired"]] = {
+    EventType.APPROVAL_GIVEN: "approved",
+    EventType.APPROVAL_REFUSED: "rejected",
+    EventType.APPROVAL_EXPIRED: "expired",
+}
+
+WEATHER = {EventType.RUN_PAUSED, EventType.RUN_RESUMED, EventType.QUOTA_WALL, EventType.QUOTA_CLEARED}
+"""What may keep tasks from starting, or lets them."""
+
+
+@dataclass
+class TaskPicture:
+    """What the events so far say of one task and, while it is at work, the last word of its worker."""
+
+    status: TaskStatus = TaskStatus.PENDING
+    since: datetime | None = None
+    started: datetime | None = None
+    ended: datetime | None = None
+    attempts: int = 0
+    tokens: Usage = field(default_factory=Usage)
+    unsettled: Usage = field(default_factory=Usage)
+    wait: Wait | None = None
+    error: TaskError | None = None
+    tries: list[AttemptReport] = field(default_factory=list)
+    cause: str | None = None
+    approval: Decision | None = None
+    output_ref: str | None = None
+    output_bytes: int = 0
+    live: Live | None = None
+    told: dict[str, Input] = field(default_factory=dict)
+    """What it was told of needs that were done again after it had started."""
+
+    @property
+    def partial(self) -> bool:
+        """Whether its output is what there is of an answer that does not count."""
+        return self.output_ref is not None and self.status is not TaskStatus.SUCCEEDED
+
+
+class Fold:
+    """A run from its events alone, with the last word of the workers.
+
+    Whatever a watcher asks for at every look takes time by what is at work, not by the size of the plan.
+    """
+
+    def __init__(self, run: str, plan: Plan, *, simulated: bool) -> None:
+        self.run, self.plan, self.simulated = run, plan, simulated
+        self.tasks = {task.id: TaskPicture() for task in plan.tasks}
+        self.planned = {task.id: task for task in plan.tasks}
+        self.last = 0
+        self.started: datetime | None = None
+        self.finished: datetime | None = None
+        self.paused = False
+        self.moved: datetime | None = None
+        """When something last happened."""
+        self.stall: Stall | None = None
+        """Why the run stands still, when whoever looks has found that it does."""
+        self.max_concurrency = plan.max_concurrency
+        self.wave = 0
+        self.walls: dict[str, Wall] = {}
+        """Walls, by the model that they stand before; under the empty name, before the whole account."""
+        self._ended_as: RunStatus | None = None
+        self._models = {agent.name: agent.model for agent in plan.agents}
+        self.trail = Trail({task.id: (ACCOUNT, self._models[task.agent]) for task in plan.tasks})
+        self._tally = Tally(self.tasks)
+        self._busy: Counter[str] = Counter()
+        self._tokens, self._unsettled = Usage(), Usage()
+        self._peak = 0
+        self._all_are_told = False
+
+    # What is taken in
+
+    def add(self, events: Iterable[Event]) -> None:
+        """Take in what happened since; events already seen are passed over."""
+        for event in events:
+            if event.number <= self.last:
+                continue
+            self.last, self.moved, self.stall = event.number, event.time, None
+            if event.task is None:
+                self._add_to_run(event.type, event.time, event.data)
+            else:
+                self._add_to_task(event.task, event.type, event.time, event.data)
+
+    def hear(self, pages: Iterable[Page]) -> None:
+        """Take in what the workers say of tasks at work. A word that is missing now does not unsay an earlier one."""
+        pages = list(pages)
+        self._all_are_told = not any(page.omitted for page in pages)
+        found = latest(pages)
+        for id in self._tally.of(TaskStatus.RUNNING):
+            task = self.tasks[id]
+            if (told := of_this_start(found, id, task.since)) is not None:
+                task.live = later(task.live, told)
+
+    def close_from_outside(self, status: RunStatus, time: datetime | None, reason: str) -> None:
+        """The run ended without a word of its own, as when it is terminated: say what that means for its tasks."""
+        self._ended_as, self.finished = status, time
+        for id, task in self.tasks.items():
+            if task.ended is None:
+                self._move(id, TaskStatus.NOT_STARTED if task.started is None else TaskStatus.CANCELLED, time)
+                task.ended = time
+                task.error = TaskError(type="Stopped", message=reason)
+
+    # What can be read off
+
+    @property
+    def status(self) -> RunStatus:
+        """The state of the run."""
+        if self._ended_as is not None:
+            return self._ended_as
+        if self.stall is not None:
+            return RunStatus.STALLED
+        if self.paused:
+            return RunStatus.PAUSED
+        if self._tally.count(TaskStatus.RUNNING) or any(not self.is_walled(id) for id in self.of(TaskStatus.READY)):
+            return RunStatus.RUNNING
+        return RunStatus.WAITING if self._tally.count(TaskStatus.READY, TaskStatus.WAITING) else RunStatus.RUNNING
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has ended."""
+        return self._ended_as in ENDED_RUN
+
+    @property
+    def census(self) -> Census:
+        """The count of tasks by state."""
+        return self._tally.census
+
+    @property
+    def tokens(self) -> Usage:
+        """All tokens so far: those of ended tasks as they were billed, of tasks at work what has been heard."""
+        heard = sum(live.note.output for id in self.of(TaskStatus.RUNNING) if (live := self.tasks[id].live) is not None)
+        return self._tokens + Usage(output=heard)
+
+    @property
+    def unsettled(self) -> Usage:
+        """What attempts in vain may have cost on top, at most."""
+        return self._unsettled
+
+    def of(self, status: TaskStatus) -> KeysView[str]:
+        """The tasks in a state, in the order in which they came into it."""
+        return self._tally.of(status)
+
+    def newest(self, status: TaskStatus) -> Iterator[str]:
+        """The same, those that came last first."""
+        return self._tally.newest(status)
+
+    def inputs(self, id: str) -> tuple[Input, ...]:
+        """What a task was told of each of its needs, or would be told now."""
+        told = self.tasks[id].told
+        return tuple(told.get(need.task) or self._come_to(need.task) for need in self.planned[id].needs)
+
+    def wall_before(self, id: str) -> Wall | None:
+        """The wall that a task waits for; of two the one that stands longer, and none that it is sent to."""
+        standing = [wall for wall in self._before(id) if wall.probe != id]
+        return max(standing, key=lambda wall: wall.until, default=None)
+
+    def is_walled(self, id: str) -> bool:
+        """Whether a wall keeps a ready task from starting: all but the one that is sent to find out."""
+        return any(wall.probe != id for wall in self._before(id))
+
+    # How it is done
+
+    def _before(self, id: str) -> list[Wall]:
+        agent = self.planned[id].agent
+        places = (ACCOUNT, self._models[agent], at_agent(agent)) if self.walls else ()
+        return [self.walls[place] for place in places if place in self.walls]
+
+    def _add_to_run(self, type: EventType, time: datetime, data: dict[str, Any]) -> None:
+        self._change_run(type, time, data)
+        if type in WEATHER:
+            self.trail.weather(time, paused=self.paused, walls=self.walls)
+
+    def _change_run(self, type: EventType, time: datetime, data: dict[str, Any]) -> None:
+        match type:
+            case EventType.RUN_STARTED:
+                self.started = time
+            case EventType.RUN_PAUSED:
+                self.paused = True
+            case EventType.RUN_RESUMED:
+                self.paused = False
+            case EventType.RUN_CHANGED:
+                self.max_concurrency = data.get("max_concurrency") or self.max_concurrency
+            case EventType.WAVE_STARTED:
+                self.wave = data["number"]
+            case EventType.QUOTA_WALL:
+                self._raise_wall(place_of(data), time, data)
+            case EventType.QUOTA_CLEARED:
+                self.walls.pop(place_of(data), None)
+            case EventType.RUN_COMPLETED:
+                # After a bug of ours tasks may be open in the log: nothing is at work any more.
+                self.close_from_outside(RunStatus(data["status"]), time, "the run ended before its task")
+
+    def _raise_wall(self, place: str, time: datetime, data: dict[str, Any]) -> None:
+        """A wall is told again when its end has moved: it stands since it was told first."""
+        since = self.walls[place].since if place in self.walls else time
+        self.walls[place] = Wall.model_validate({**data, "since": since})
+
+    def _add_to_task(self, id: str, type: EventType, time: datetime, data: dict[str, Any]) -> None:
+        task = self.tasks[id]
+        match type:
+            case EventType.TASK_CREATED:
+                task.since = time
+            case EventType.TASK_READY:
+                self._move(id, TaskStatus.READY, time)
+            case EventType.TASK_STARTED:
+                self._move(id, TaskStatus.RUNNING, time)
+                task.started = task.started or time
+                task.told.clear()
+                self._peak = max(self._peak, self._tally.count(TaskStatus.RUNNING))
+            case EventType.TASK_WAITING:
+                wait = Wait(reason=data["for"], what=data["what"], since=timestamp(time), until=data["until"])
+                self._move(id, TaskStatus.WAITING, time, wait)
+            case EventType.TASK_RETRIED if "error" in data:
+                self._add_attempt(id, data)
+            case EventType.TASK_RETRIED:
+                self._do_again(id, time)
+            case EventType.TASK_COMPLETED | EventType.TASK_FAILED | EventType.TASK_SKIPPED:
+                self._end(id, time, data)
+            case EventType.APPROVAL_NEEDED:
+                task.approval = None
+            case EventType.APPROVAL_GIVEN | EventType.APPROVAL_REFUSED | EventType.APPROVAL_EXPIRED:
+                task.approval = Decision(
+                    answer=ANSWERS[type], by=data.get("by"), note=data.get("note"), at=timestamp(time)
+                )
+
+    def _move(self, id: str, status: TaskStatus, time: datetime | None, wait: Wait | None = None) -> None:
+        """The one way into another state: what was said of the old one no longer holds."""
+        task, agent = self.tasks[id], self.planned[id].agent
+        if status not in {TaskStatus.READY, TaskStatus.RUNNING} and (wait is None or wait.reason in WALLED):
+            self._probe_no_more(id)
+        self._busy[agent] += (status is TaskStatus.RUNNING) - (task.status is TaskStatus.RUNNING)
+        self._tally.move(id, task.status, status)
+        self._leave_a_trail(id, status, time, wait)
+        task.status, task.since, task.wait, task.live = status, time, wait, None
+
+    def _leave_a_trail(self, id: str, status: TaskStatus, time: datetime | None, wait: Wait | None) -> None:
+        if time is not None:  # of a run that nobody knows any more, nobody knows when it ended
+            wall = self.wall_before(id) if wait is not None and wait.reason == "wall" else None
+            kind = wall.kind if wall is not None else None
+            self.trail.move(id, status, time, wait=wait.reason if wait is not None else None, wall=kind)
+
+    def _probe_no_more(self, id: str) -> None:
+        """A task that was sent to find out whether a wall still stands has not come to it."""
+        for place, wall in self.walls.items():
+            if wall.probe == id:
+                self.walls[place] = wall.model_copy(update={"probe": None})
+
+    def _add_attempt(self, id: str, data: dict[str, Any]) -> None:
+        """An attempt in vain, told when the start that made it is over. It changes no state, and has its own bill."""
+        task = self.tasks[id]
+        task.tries.append(AttemptReport.model_validate(data))
+        self.trail.attempted(id, datetime.fromisoformat(data["at"]))
+        self._bill(task, data)
+
+    def _do_again(self, id: str, time: datetime) -> None:
+        """A person has a task done again: how it ended becomes one more attempt in vain. What it cost stays."""
+        task = self.tasks[id]
+        self._keep_what_was_told_of(id)
+        if task.error is not None and task.ended is not None and task.attempts:
+            task.tries.append(AttemptReport(attempt=task.attempts, error=task.error, at=timestamp(task.ended)))
+        self._move(id, TaskStatus.PENDING, time)
+        task.told.clear()
+        task.started = task.ended = task.error = task.cause = task.output_ref = None
+        task.attempts = task.output_bytes = 0
+
+    def _keep_what_was_told_of(self, need: str) -> None:
+        """Who has started was told how this need had ended, whatever comes of it now."""
+        for task in self.plan.tasks:
+            seen = self.tasks[task.id]
+            at_work_or_done = seen.started is not None and (seen.ended is not None or seen.status is TaskStatus.RUNNING)
+            if at_work_or_done and any(of.task == need for of in task.needs):
+                seen.told.setdefault(need, self._come_to(need))
+
+    def _come_to(self, need: str) -> Input:
+        """What a task has come to, as those that need it are told."""
+        seen = self.tasks[need]
+        ref = seen.output_ref if seen.status is TaskStatus.SUCCEEDED else None
+        return Input(task=need, status=seen.status, ref=ref, why=seen.error.message if seen.error else None)
+
+    def _end(self, id: str, time: datetime, data: dict[str, Any]) -> None:
+        task = self.tasks[id]
+        self.trail.waited(id, time, timedelta(seconds=data.get("waited_s", 0.0)))
+        self._move(id, TaskStatus(data["status"]), time)
+        task.ended = time
+        task.attempts = data.get("attempts", 0)
+        self._bill(task, data)
+        task.output_ref = data.get("output_ref")
+        task.output_bytes = data.get("output_bytes", 0)
+        task.cause = data.get("cause")
+        if "error" in data:
+            task.error = TaskError.model_validate(data["error"])
+        elif "reason" in data:
+            task.error = TaskError(type=task.status.value.title().replace("_", ""), message=data["reason"])
+
+    def _bill(self, task: TaskPicture, data: dict[str, Any]) -> None:
+        tokens, unsettled = (Usage.model_validate(data.get(name, {})) for name in ("tokens", "unsettled"))
+        task.tokens, task.unsettled = task.tokens + tokens, task.unsettled + unsettled
+        self._tokens, self._unsettled = self._tokens + tokens, self._unsettled + unsettled

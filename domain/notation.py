@@ -1,0 +1,155 @@
+"""How single values are written in a plan and in agents.yaml: texts, ids, numbers, durations, and their limits."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, JsonValue, WithJsonSchema
+
+from domain import deadlines, durations
+from domain.models import Deadline
+from domain.problems import Mistake
+
+RESERVED_IDS = frozenset({"item", "params"})
+LONGEST_TIMEOUT = timedelta(hours=24)
+LONGEST_WAIT = timedelta(days=14)
+MAX_QUESTION = 500
+
+_ID = re.compile(r"[^\W_][\w.-]*")
+_NAME = re.compile(r"[^\W_][\w-]*")
+
+
+class Odd(str):
+    """A plain text that YAML 1.1 reads as something else: fine in a payload, ambiguous where a text is required."""
+
+    __slots__ = ("reading",)
+    reading: str
+
+
+def _unambiguous(value: Any) -> Any:
+    if isinstance(value, Odd):
+        raise Mistake(f"must be a text, but {value} can be read as {value.reading}", "write it in quotes")
+    return value
+
+
+def _matching(pattern: re.Pattern[str], allowed: str) -> AfterValidator:
+    def check(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise Mistake(f"must be {allowed}, and start with a letter or digit")
+        return text
+
+    return AfterValidator(check)
+
+
+def _not_reserved(text: str) -> str:
+    if text.casefold() in RESERVED_IDS:
+        raise Mistake("is a reserved word", "choose another id")
+    return text
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise Mistake("must not be empty")
+    return text
+
+
+def _at_most(longest: timedelta, shown: str) -> BeforeValidator:
+    def check(value: Any) -> timedelta:
+        length = durations.duration(value if isinstance(value, str) else "")
+        if length > longest:
+            raise Mistake(f"must be at most {shown}")
+        return length
+
+    return BeforeValidator(check)
+
+
+def _deadline(value: Any) -> Deadline:
+    """What YAML 1.1 takes for a date need not be quoted here: a time is what it is either way."""
+    return deadlines.deadline(value if isinstance(value, str) else "")
+
+
+def _not_nothing(value: Any) -> Any:
+    if value is None:
+        raise Mistake("is empty", "give it a value, or remove the key")
+    return value
+
+
+def item_text(value: Any) -> Any:
+    """The text of an item: a text, or a whole number as it is written."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    return _unambiguous(value)
+
+
+def item_label(text: str) -> str:
+    """The text, if it may stand between the brackets of a task's id."""
+    if not text or text != text.strip() or not text.isprintable() or set(text) & set("[]{}"):
+        raise Mistake("must be printable, not empty, without []{} and without space around it")
+    if len(text) > 100:
+        raise Mistake("must be at most 100 characters long")
+    return text
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Odd):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _plain(child) for key, child in value.items()}
+    return [_plain(child) for child in value] if isinstance(value, list) else value
+
+
+def _shape(value: Any) -> str | None:
+    shapes = {"a list": list, "a mapping": dict, "a text": str, "true or false": bool}
+    return next((name for name, kind in shapes.items() if isinstance(value, kind)), None)
+
+
+def one_of(message: str) -> Discriminator:
+    """The choice among types that are told apart by their shape; they are tagged with its name."""
+    return Discriminator(_shape, custom_error_type="shape", custom_error_message=message)
+
+
+Text = Annotated[str, BeforeValidator(_unambiguous)]
+Label = Annotated[Text, Field(max_length=100), _matching(_ID, "letters, digits, '-', '_' and '.'")]
+Id = Annotated[Label, AfterValidator(_not_reserved)]
+Name = Annotated[Text, Field(max_length=100), _matching(_NAME, "letters, digits, '-' and '_'")]
+Prose = Annotated[Text, AfterValidator(_not_blank)]
+Question = Annotated[Prose, Field(max_length=MAX_QUESTION)]
+Item = Annotated[
+    str, BeforeValidator(item_text), AfterValidator(item_label), WithJsonSchema({"type": ["string", "integer"]})
+]
+Timeout = Annotated[timedelta, _at_most(LONGEST_TIMEOUT, "24h")]
+LongDuration = Annotated[timedelta, _at_most(LONGEST_WAIT, "14d")]
+DeadlineText = Annotated[
+    Deadline,
+    BeforeValidator(_deadline),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": f"^({durations.PATTERN}|{deadlines.TIME}{deadlines.OFFSET})$",
+            "examples": ["6h", "2026-12-01T08:00:00Z"],
+        }
+    ),
+]
+NotNothing = BeforeValidator(_not_nothing)
+"""For keys of a mapping within a form: those of the form itself are looked at when it is filled in."""
+Capabilities = Annotated[
+    list[Label],
+    BeforeValidator(_as_list),
+    Field(min_length=1),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
+]
+Concurrency = Annotated[int, Field(ge=1, le=500)]
+Attempts = Annotated[int, Field(ge=1, le=4)]
+MaxTokens = Annotated[int, Field(ge=1, le=200_000)]
+Quorum = Annotated[int, Field(ge=1, le=10_000)]
+Payload = Annotated[dict[str, JsonValue], BeforeValidator(_plain)]
+PolicyName = Literal["require", "tolerate", "optional"]
+PriorityName = Literal["low", "normal", "high"]
+PaceName = Literal["window", "waves"]
+Expiry = Literal["reject", "approve"]

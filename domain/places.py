@@ -1,0 +1,105 @@
+"""Who starts: the free places of a run, given out by rank; as a sliding window, or a whole wave at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from domain import barriers
+from domain.chart import Chart
+from domain.events import EventType
+from domain.models import Pace
+from domain.progress import Progress
+from domain.step import Draft
+
+INPUTS_AT_ONCE = 5_000
+"""Inputs that the tasks of one launch carry together, about 200 KB: a workflow task that sends 4 MB is terminated."""
+
+
+def fill(chart: Chart, draft: Draft) -> tuple[list[str], bool]:
+    """Start whatever may start now; whether more could, but not in the same breath."""
+    outline = chart.outline
+    places = draft.max_concurrency or outline.max_concurrency
+    if outline.mode is Pace.WAVES:
+        _keep_waves(chart, draft, places)
+    order = chart.order(draft.started)
+    busy = Counter(chart.tasks[id].agent for id in draft.active)
+    starts: list[str] = []
+    carried = 0
+    while len(draft.active) < places:
+        full = {agent for agent, pool in outline.pools.items() if busy[agent] >= pool}
+        rank = min((rank for agent, rank in _firsts(chart, draft) if agent not in full), default=None)
+        if rank is None:
+            break
+        task = chart.tasks[order.ids[rank]]
+        if starts and carried + len(task.needs) > INPUTS_AT_ONCE:
+            draft.peak = max(draft.peak, len(draft.active))
+            return starts, True
+        carried += len(task.needs)
+        draft.ready[task.agent].remove(rank)
+        busy[task.agent] += 1
+        starts.append(task.id)
+        _start(chart, draft, task.id)
+    draft.peak = max(draft.peak, len(draft.active))
+    return starts, False
+
+
+def can_start(chart: Chart, progress: Progress) -> bool:
+    """Whether a ready task has no wall before it: it waits for a place, if for anything.
+
+    What stands before the first of a line stands before all of it, but those that are sent to find out.
+    """
+    if not progress.barriers:
+        return bool(progress.ready)
+    order = chart.order(progress.started)
+    probes = {wall.probe for wall in progress.barriers.values()}
+    candidates = (
+        id
+        for line in progress.ready.values()
+        for place, id in enumerate(order.ids[rank] for rank in line)
+        if place == 0 or id in probes
+    )
+    return any(barriers.allows(chart, progress.barriers, id) for id in candidates)
+
+
+def _start(chart: Chart, draft: Draft, id: str) -> None:
+    draft.active[id] = draft.now
+    draft.since.pop(id, None)
+    draft.begun[id] = None
+    limit = chart.tasks[id].time_limit
+    if limit is not None:
+        draft.limits.setdefault(id, draft.now + limit)
+    draft.tell(EventType.TASK_STARTED, id)
+
+
+def _firsts(chart: Chart, draft: Draft) -> Iterator[tuple[str, int]]:
+    """The first task of each line that may start, as agent and rank."""
+    order = chart.order(draft.started)
+    waves = chart.outline.mode is Pace.WAVES
+    for agent, line in draft.ready.items():
+        for rank in line:
+            id = order.ids[rank]
+            if (not waves or id in draft.wave) and barriers.allows(chart, draft.barriers, id):
+                yield agent, rank
+                break
+            if not waves and not any(wall.probe for wall in draft.barriers.values()):
+                break  # the wall before the first of a line stands before all of it
+
+
+def _keep_waves(chart: Chart, draft: Draft, places: int) -> None:
+    """A wave is the first ready tasks in plan order; the next one begins when all of them have ended, or left.
+
+    A task before a wall has left: it comes with a later wave.
+    """
+    order = chart.order(draft.started)
+    draft.wave = dict.fromkeys(
+        id for id in draft.wave if id in draft.active or barriers.allows(chart, draft.barriers, id)
+    )
+    if draft.wave:
+        return
+    ready = sorted(rank for line in draft.ready.values() for rank in line)
+    free = (order.ids[rank] for rank in ready if barriers.allows(chart, draft.barriers, order.ids[rank]))
+    draft.wave = dict.fromkeys(id for id, _ in zip(free, range(places), strict=False))
+    if draft.wave:
+        draft.waves += 1
+        draft.tell(EventType.WAVE_STARTED, number=draft.waves, tasks=list(draft.wave))

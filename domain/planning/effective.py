@@ -1,0 +1,50 @@
+"""Which value is in effect: that of the task, else of the defaults, else of the agent, else the one built in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from domain.forms import Filled
+from domain.grammar import DefaultsForm
+from domain.models import Agent
+from domain.planning.drafts import Draft
+
+BUILT_IN: Mapping[str, Any] = {
+    "priority": "normal",
+    "timeout": timedelta(seconds=30),
+    "attempts": 4,
+    "max_tokens": 1024,
+}
+
+
+class Effective:
+    """The values of drafts, over the defaults of their plan. No defaults: what is written there cannot be read."""
+
+    def __init__(self, defaults: Filled[DefaultsForm] | None) -> None:
+        self.defaults = defaults
+
+    def given(self, draft: Draft, key: str) -> tuple[Filled[Any], str] | None:
+        """Who gives a key, the task or the defaults."""
+        for filled, source in ((draft.filled, "task"), (self.defaults, "defaults")):
+            if filled is not None and getattr(filled.form, key) is not None:
+                return filled, source
+            if filled is not None and key in filled.wrong:
+                return None
+        return None
+
+    def value(self, draft: Draft, agent: Agent | None, key: str) -> tuple[Any, str | None]:
+        """The value in effect and its source; no source when nobody says anything."""
+        given = self.given(draft, key)
+        if given is not None:
+            return getattr(given[0].form, key), given[1]
+        if (own := getattr(agent, key, None)) is not None:
+            return own, "agent"
+        return BUILT_IN.get(key), "built in" if key in BUILT_IN else None
+
+    def is_known(self, draft: Draft, key: str) -> bool:
+        """Whether what is written under the key could be read, by whoever would give it."""
+        if getattr(draft.filled.form, key) is not None:
+            return True
+        return key not in draft.filled.wrong and self.defaults is not None and key not in self.defaults.wrong

@@ -1,0 +1,234 @@
+"""What people ask of a running plan: pause, resume, set, approve, reject, skip, retry.
+
+Each is a step like any other. What cannot be done is refused whole, in a sentence, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from datetime import datetime
+
+from pydantic import JsonValue
+
+from domain import barriers, settling
+from domain.chart import Chart
+from domain.events import EventType
+from domain.models import TaskStatus
+from domain.progress import Ended, Progress
+from domain.steering import Setting, Steered, Steering, TaskSteering
+from domain.step import Draft, Step
+
+HEARD = 500
+"""Changes that a run remembers by their ids."""
+
+TASKS_HEARD = 20
+"""Tasks of each that it remembers: this travels with every continue-as-new."""
+
+NAMED = 5
+"""Tasks that a sentence names; of more it tells how many there are."""
+
+
+class Refused(Exception):
+    """The run does not take this step now: why, in a sentence without its point."""
+
+
+class Requests:
+    """The steps that people may ask of one plan."""
+
+    def __init__(self, chart: Chart) -> None:
+        self._chart = chart
+
+    def pause(self, progress: Progress, asked: Steering, now: datetime) -> Step:
+        """Calls at work go on; nothing new starts."""
+        draft = self._draft(progress, now)
+        if draft.paused:
+            raise Refused("the run is paused already")
+        draft.paused = True
+        draft.tell(EventType.RUN_PAUSED, **_who(asked))
+        return draft.done(answer=Steered(done=f"paused; {_counted(len(draft.active))} at work may finish"))
+
+    def resume(self, progress: Progress, asked: Steering, now: datetime) -> Step:
+        """Go on; tasks that the pause met at the door are ready again."""
+        draft = self._draft(progress, now)
+        if not draft.paused:
+            raise Refused("the run is not paused")
+        draft.paused = False
+        draft.tell(EventType.RUN_RESUMED, **_who(asked))
+        for id, wait in progress.parked.items():
+            if wait.why == "pause":
+                del draft.parked[id]
+                settling.make_ready(self._chart, draft, id)
+        return draft.done(answer=Steered(done="resumed"))
+
+    def set(self, progress: Progress, asked: Setting, now: datetime) -> Step:
+        """Change how many tasks may be at work at once."""
+        draft = self._draft(progress, now)
+        if asked.max_concurrency is None:
+            raise Refused("nothing to set: give max_concurrency")
+        if (draft.max_concurrency or self._chart.outline.max_concurrency) == asked.max_concurrency:
+            raise Refused(f"max_concurrency is {asked.max_concurrency} already")
+        draft.max_concurrency = asked.max_concurrency
+        draft.tell(EventType.RUN_CHANGED, max_concurrency=asked.max_concurrency, **_who(asked))
+        return draft.done(answer=Steered(done=f"max_concurrency is {asked.max_concurrency}"))
+
+    def approve(self, progress: Progress, asked: TaskSteering, now: datetime) -> Step:
+        """Let tasks start that wait for it; the note goes to their agents."""
+        draft = self._draft(progress, now)
+        for id in self._waiting_for_approval(draft, asked):
+            draft.tell(EventType.APPROVAL_GIVEN, id, **_who(asked))
+            draft.approved[id] = None
+            if asked.note is not None:
+                draft.notes[id] = asked.note
+            del draft.parked[id]
+            settling.make_ready(self._chart, draft, id)
+        return draft.done(answer=Steered(done=f"approved {_named(asked.tasks)}", tasks=asked.tasks))
+
+    def reject(self, progress: Progress, asked: TaskSteering, now: datetime) -> Step:
+        """Skip tasks that wait for approval, and what cannot do without them."""
+        draft = self._draft(progress, now)
+        for id in self._waiting_for_approval(draft, asked):
+            draft.tell(EventType.APPROVAL_REFUSED, id, **_who(asked))
+            del draft.parked[id]
+            self._skip(draft, id, "rejected", asked)
+        return draft.done(answer=Steered(done=f"rejected {_named(asked.tasks)}", tasks=asked.tasks))
+
+    def skip(self, progress: Progress, asked: TaskSteering, now: datetime) -> Step:
+        """End tasks without doing them; one at work is stopped first."""
+        draft = self._draft(progress, now)
+        for id in self._known(asked):
+            if id in draft.ended:
+                raise Refused(f"{id!r} has ended {draft.ended[id].status}")
+            if id in draft.stopping:
+                raise Refused(f"{id!r} is being stopped already")
+        for id in asked.tasks:
+            if id in draft.ended:
+                continue  # skipped just now, because of another of these
+            if id in draft.active:
+                draft.stopping[id] = Ended(status=TaskStatus.SKIPPED, why=_reason("skipped", asked), cause=id)
+                draft.stops.append(id)
+                continue
+            settling.leave_line(self._chart, draft, id)
+            draft.probes_no_more(id)
+            self._skip(draft, id, "skipped", asked)
+        return draft.done(answer=Steered(done=f"skipped {_named(asked.tasks)}", tasks=asked.tasks))
+
+    def retry(self, progress: Progress, asked: TaskSteering, now: datetime) -> Step:
+        """Do again what did not succeed, and what was skipped because of it; ask again at a wall, now."""
+        draft = self._draft(progress, now)
+        walls = self._walls_to_ask_at(draft, asked)
+        barriers.ask(self._chart, draft, walls)
+        again = self._to_do_again(draft, asked)
+        if not again and not walls:
+            raise Refused("there is nothing to do again: no task has failed, and none waits at a wall")
+        for id in again:
+            del draft.ended[id]
+            draft.rounds[id] = draft.rounds.get(id, 0) + 1
+            draft.tell(EventType.TASK_RETRIED, id, **_who(asked))
+        concerned = self._concerned(draft, again)
+        for id in concerned:
+            if id not in again:
+                draft.tell(EventType.TASK_RETRIED, id, **_who(asked))
+            settling.leave_line(self._chart, draft, id)
+            draft.probes_no_more(id)
+        settling.reopen(self._chart, draft, concerned)
+        done = f"does again {_named(tuple(again))}" if again else "asks the provider again"
+        return draft.done(answer=Steered(done=done, tasks=tuple(again)))
+
+    # How it is done
+
+    def _draft(self, progress: Progress, now: datetime) -> Draft:
+        if progress.cancelled or progress.late or len(progress.ended) == len(self._chart.tasks):
+            raise Refused("the run is at its end")
+        return Draft(progress, now)
+
+    def _known(self, asked: TaskSteering) -> tuple[str, ...]:
+        if not asked.tasks:
+            raise Refused("say which tasks")
+        unknown = [id for id in asked.tasks if id not in self._chart.tasks]
+        if unknown:
+            raise Refused(f"the plan has no task {unknown[0][:200]!r}")
+        if len(set(asked.tasks)) < len(asked.tasks):
+            raise Refused("a task is named twice")
+        return asked.tasks
+
+    def _waiting_for_approval(self, draft: Draft, asked: TaskSteering) -> tuple[str, ...]:
+        for id in self._known(asked):
+            wait = draft.parked.get(id)
+            if wait is None or wait.why != "approval":
+                raise Refused(f"{id!r} does not wait for approval")
+        return asked.tasks
+
+    def _skip(self, draft: Draft, id: str, verb: str, asked: TaskSteering) -> None:
+        how = Ended(status=TaskStatus.SKIPPED, why=_reason(verb, asked), cause=id)
+        settling.end(self._chart, draft, id, how, **_who(asked))
+
+    def _walls_to_ask_at(self, draft: Draft, asked: TaskSteering) -> list[str]:
+        """All walls, or those before the tasks that were named."""
+        named = self._known(asked) if asked.tasks else ()
+        waiting = [id for id in named if id in draft.parked and draft.parked[id].why == "wall"]
+        places = {place for id in waiting for place in barriers.places_before(self._chart, id)}
+        return [place for place in draft.barriers if not named or place in places]
+
+    def _to_do_again(self, draft: Draft, asked: TaskSteering) -> dict[str, None]:
+        """The tasks that did not succeed, of those named or of all, and everything that was skipped because of them."""
+        for id in asked.tasks:
+            if id in draft.ended and draft.ended[id].status is TaskStatus.SUCCEEDED:
+                raise Refused(f"{id!r} has succeeded: there is nothing to do again")
+            if id not in draft.ended and not self._asks_again(draft, id):
+                raise Refused(f"{id!r} has not ended yet")
+        late = {id for at, id in self._chart.deadlines(draft.started) if at <= draft.now}
+        chosen = [id for id in asked.tasks or draft.ended if id in draft.ended]
+        roots = {draft.ended[id].cause or id for id in chosen if draft.ended[id].status is not TaskStatus.SUCCEEDED}
+        if asked.tasks and (past := sorted(roots & late)):
+            raise Refused(f"the deadline of {past[0]!r} has passed")
+        again = roots - late
+        return dict.fromkeys(id for id in self._chart.tasks if id in draft.ended and self._is_of(draft, id, again))
+
+    def _is_of(self, draft: Draft, id: str, roots: Collection[str]) -> bool:
+        """Whether a task is one of these, or was skipped because of one of them."""
+        return id in roots or (draft.ended[id].status is TaskStatus.SKIPPED and draft.ended[id].cause in roots)
+
+    def _asks_again(self, draft: Draft, id: str) -> bool:
+        """Whether a task waits at a wall at which this very request asks: it comes when the wall has fallen."""
+        return id in draft.progress.parked and draft.progress.parked[id].why == "wall"
+
+    def _concerned(self, draft: Draft, again: Iterable[str]) -> dict[str, None]:
+        """Those that are done again, and those that could start but must now wait for them once more."""
+        found = dict.fromkeys(again)
+        for id in again:
+            for dependant in self._chart.dependants.get(id, ()):
+                if dependant not in draft.ended and dependant not in draft.active:
+                    found[dependant] = None
+        return found
+
+
+Make = Callable[[Progress, datetime], Step]
+
+
+def once(progress: Progress, id: str, make: Make, now: datetime) -> Step:
+    """The step that was asked for under this id; nothing, and the same answer, when it was made before."""
+    if id in progress.heard:
+        return Step(progress, answer=progress.heard[id])
+    step = make(progress, now)
+    answer = step.answer or Steered(done="done")
+    kept = answer.model_copy(update={"tasks": answer.tasks[:TASKS_HEARD]})
+    heard = dict([*progress.heard.items(), (id, kept)][-HEARD:])
+    return Step(step.progress.model_copy(update={"heard": heard}), step.events, step.starts, step.stops, answer=answer)
+
+
+def _who(asked: Steering) -> dict[str, JsonValue]:
+    return {"by": asked.by, "note": asked.note}
+
+
+def _reason(verb: str, asked: Steering) -> str:
+    """Why a person ended a task: the note is the reason, where there is one."""
+    return f"{verb} by {asked.by}" + (f": {asked.note}" if asked.note else "")
+
+
+def _named(tasks: tuple[str, ...]) -> str:
+    more = f" and {len(tasks) - NAMED} more" if len(tasks) > NAMED else ""
+    return ", ".join(tasks[:NAMED]) + more
+
+
+def _counted(count: int) -> str:
+    return f"{count} task{'' if count == 1 else 's'}"

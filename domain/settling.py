@@ -1,0 +1,130 @@
+"""How a task ends, and what that means for those that need it. Without recursion: chains may be long."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+
+from pydantic import JsonValue
+
+from domain.chart import Chart
+from domain.events import EventType, timestamp
+from domain.models import Policy, TaskStatus
+from domain.progress import Ended, Waiting
+from domain.step import Draft
+
+SELF = frozenset({TaskStatus.SUCCEEDED, TaskStatus.FAILED, TaskStatus.TIMED_OUT, TaskStatus.CANCELLED})
+
+
+def accepts(policy: Policy, status: TaskStatus) -> bool:
+    """Whether a dependant may run when a need of this policy ended like this."""
+    if status is TaskStatus.SUCCEEDED or policy is Policy.OPTIONAL:
+        return True
+    return policy is Policy.TOLERATE and status is TaskStatus.TIMED_OUT
+
+
+def end(chart: Chart, draft: Draft, id: str, how: Ended, **data: JsonValue) -> None:
+    """End a task and settle everything that was waiting for it."""
+    _close(draft, id, how, **data)
+    settled = [id]
+    for need in settled:
+        for dependant in chart.dependants.get(need, ()):
+            if dependant not in draft.unmet:
+                continue  # it is past that, or the run was cancelled meanwhile
+            draft.unmet[dependant] -= 1
+            if draft.unmet[dependant]:
+                continue
+            del draft.unmet[dependant]
+            if (skipped := _skipped(chart, draft, dependant)) is None:
+                make_ready(chart, draft, dependant)
+            else:
+                _close(draft, dependant, skipped)
+                settled.append(dependant)
+
+
+def reopen(chart: Chart, draft: Draft, ids: Iterable[str]) -> None:
+    """Judge tasks anew by what their needs have come to, or are still to come to."""
+    free = []
+    for id in ids:
+        if open_needs := sum(need not in draft.ended for need in chart.tasks[id].needs):
+            draft.unmet[id], draft.since[id] = open_needs, draft.now
+        else:
+            free.append(id)
+    for id in free:
+        if (skipped := _skipped(chart, draft, id)) is None:
+            make_ready(chart, draft, id)
+        else:
+            end(chart, draft, id, skipped)
+
+
+def make_ready(chart: Chart, draft: Draft, id: str) -> None:
+    """Let a task whose needs have ended stand in line; first a person must approve it, where the plan says so."""
+    task = chart.tasks[id]
+    if draft.rounds and (open_needs := sum(need not in draft.ended for need in task.needs)):
+        draft.unmet[id], draft.since[id] = open_needs, draft.now
+        draft.wave.pop(id, None)
+        draft.probes_no_more(id)
+        draft.tell(EventType.TASK_RETRIED, id, by=None, note="what it needs is done again")
+        return
+    if task.approval is not None and id not in draft.approved:
+        until = draft.now + task.approval.expires if task.approval.expires is not None else None
+        draft.tell(EventType.APPROVAL_NEEDED, id, expires=timestamp(until) if until else None)
+        what = task.approval.ask or "a person must approve its start"
+        park(draft, id, Waiting(why="approval", what=what, since=draft.now, until=until))
+        return
+    draft.since[id] = draft.now
+    insort(draft.ready.setdefault(task.agent, []), chart.order(draft.started).rank[id])
+    draft.tell(EventType.TASK_READY, id)
+
+
+def park(draft: Draft, id: str, wait: Waiting) -> None:
+    """Let a task wait outside."""
+    draft.parked[id] = wait
+    draft.since.pop(id, None)
+    until = timestamp(wait.until) if wait.until else None
+    draft.tell(EventType.TASK_WAITING, id, **{"for": wait.reason, "what": wait.what, "until": until})
+
+
+def leave_line(chart: Chart, draft: Draft, id: str) -> None:
+    """Take a task out of wherever it waits."""
+    draft.parked.pop(id, None)
+    draft.unmet.pop(id, None)
+    draft.wave.pop(id, None)
+    draft.since.pop(id, None)
+    line, rank = draft.ready.get(chart.tasks[id].agent, []), chart.order(draft.started).rank[id]
+    place = bisect_left(line, rank)  # by search: of ten thousand tasks all may be taken out in one step
+    if place < len(line) and line[place] == rank:
+        del line[place]
+
+
+def _close(draft: Draft, id: str, how: Ended, **data: JsonValue) -> None:
+    """Write down the end of one task: what was kept for its next start is no longer needed."""
+    draft.ended[id] = how
+    for kept in draft.begun, draft.limits, draft.used, draft.wave, draft.since:
+        kept.pop(id, None)
+    if how.status is TaskStatus.SUCCEEDED:
+        draft.notes.pop(id, None)  # any other end may be followed by another start
+    if how.status in SELF:
+        type = EventType.TASK_COMPLETED if how.status is TaskStatus.SUCCEEDED else EventType.TASK_FAILED
+        draft.tell(type, id, status=how.status, **data)
+    else:
+        draft.tell(EventType.TASK_SKIPPED, id, status=how.status, reason=how.why, cause=how.cause, **data)
+
+
+def _skipped(chart: Chart, draft: Draft, id: str) -> Ended | None:
+    """How a task ends that may not run with what its needs have come to."""
+    task = chart.tasks[id]
+    for need, policy in task.needs.items():
+        found = draft.ended[need]
+        if not accepts(policy, found.status):
+            reason = f"needs {need!r}, which ended {found.status}"
+            return Ended(status=TaskStatus.SKIPPED, why=reason, cause=found.cause)
+    if task.quorum is None:
+        return None
+    optional = [draft.ended[need] for need, policy in task.needs.items() if policy is Policy.OPTIONAL]
+    missing = [found for found in optional if found.status is not TaskStatus.SUCCEEDED]
+    succeeded = len(optional) - len(missing)
+    if succeeded >= task.quorum:
+        return None
+    reason = f"needs {task.quorum} of its {len(optional)} optional inputs, and {succeeded} succeeded"
+    return Ended(status=TaskStatus.SKIPPED, why=reason, cause=missing[0].cause)
