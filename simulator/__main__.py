@@ -8,12 +8,13 @@ import json
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from simulator.config import Config
 from simulator.script import Document, ScriptError, read_script
-from simulator.server import Simulator
+from simulator.server import LOOPBACK, Simulator
 
 _LIMITS = {
     "requests_per_minute": "requests",
@@ -27,11 +28,11 @@ def main() -> None:
     """Read the command line and serve. What it says goes before what the script says."""
     parser = _parser()
     given = vars(parser.parse_args())
-    script, log, port = given.pop("script"), given.pop("log"), given.pop("port")
+    script, log, host, port = (given.pop(name) for name in ("script", "log", "host", "port"))
     try:
         document = read_script(script.read_text("utf-8")) if script else Document()
         config = _config(document, given)
-        asyncio.run(_serve(config, document, port, log))
+        asyncio.run(_serve(config, document, host, port, log))
     except ScriptError as error:
         parser.error(f"{script}: {error}")
     except ValidationError as error:
@@ -43,6 +44,7 @@ def main() -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m simulator", description="A stand-in for the Messages API.")
     absent = argparse.SUPPRESS
+    parser.add_argument("--host", default=LOOPBACK, help="where to listen; it asks nobody for a password")
     parser.add_argument("--port", type=int, default=0, help="default: a free one")
     parser.add_argument("--script", type=Path, help="YAML file with rules and settings")
     parser.add_argument("--log", type=Path, help="file to which the bill is appended, as JSON Lines")
@@ -64,15 +66,21 @@ def _config(document: Document, given: dict[str, object]) -> Config:
     return document.config.changed({**given, "limits": document.config.limits.model_dump() | limits})
 
 
-async def _serve(config: Config, document: Document, port: int, log: Path | None) -> None:
+async def _serve(config: Config, document: Document, host: str, port: int, log: Path | None) -> None:
     told_to_stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
-    async with Simulator(config, port=port, log_file=log, keep_requests=0) as simulator:
+    asyncio.get_running_loop().set_exception_handler(_say_without_words)
+    async with Simulator(config, host=host, port=port, log_file=log, keep_requests=0) as simulator:
         simulator.script(document.rules)
         sys.stdout.write(json.dumps({"url": simulator.url, "port": simulator.port}) + "\n")
         sys.stdout.flush()
         await told_to_stop.wait()
+
+
+def _say_without_words(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A fault of ours in one line: asyncio's own words would quote the error, and with it perhaps a prompt."""
+    sys.stderr.write(json.dumps({"event": "simulator_failed", "error": type(context.get("exception")).__name__}) + "\n")
 
 
 if __name__ == "__main__":

@@ -106,4 +106,5 @@ class Connection:
 def _request(head: h11.Request, body: bytes) -> Request:
     target = urlsplit(head.target.decode("ascii"))
     headers = {name.decode("ascii"): value.decode("latin-1") for name, value in head.headers}
-    return Request(head.method.decode("ascii"), target.path, parse_qs(target.query), headers, body)
+    query = parse_qs(target.query, keep_blank_values=True)
+    return Request(head.method.decode("ascii"), target.path, query, headers, body)

@@ -4,7 +4,8 @@ GET /health     {"ok": true}
 GET /in-flight  {"now": n, "peak": n}
 GET /log        the bill, in order of arrival; ?after=N gives the entries with a greater number
 DELETE /log     start a new bill and a new peak; a log file keeps what it has
-POST /script    replace the rules and change the given settings, as YAML or JSON (script.py)
+POST /script    replace the general rules and change the given settings, as YAML or JSON (script.py);
+                ?plan=NAME replaces what holds for the requests of that plan alone, an empty script removes it
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ def _new_bill(simulator: Simulator, _: Request) -> object:
 
 
 def _script(simulator: Simulator, request: Request) -> object:
-    simulator.follow(read_script(request.body.decode()))
+    plans = request.query.get("plan", [])
+    if request.query.keys() - {"plan"} or len(plans) > 1 or "" in plans:
+        raise ValueError("POST /script takes nothing but one plan=NAME")
+    simulator.follow(read_script(request.body.decode()), plan=plans[0] if plans else None)
     return {"ok": True}
 
 

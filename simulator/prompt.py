@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, Validatio
 
 CHARACTERS_PER_TOKEN = 4
 _TASK = re.compile(r"Task:[ \t]*(\S.*?)[ \t]*(?:\n|$)")
+_PLAN = re.compile(r"Task:[^\n]*\nPlan:[ \t]*(\S.*?)[ \t]*(?:\n|$)")
 
 Text = Annotated[str, Field(min_length=1)]
 
@@ -99,6 +100,7 @@ class Prompt:
     stream: bool
     user: str | None
     task: str | None
+    plan: str | None
     system: str
     texts: tuple[str, ...]
     titles: tuple[str, ...]
@@ -119,13 +121,14 @@ def read_prompt(document: object, *, counting: bool = False) -> Prompt:
     blocks = [block for message in asked.messages if message.role == "user" for block in message.blocks()]
     texts = tuple(block.text for block in blocks if isinstance(block, _TextBlock))
     everything = [system, *(part for message in asked.messages for block in message.blocks() for part in _parts(block))]
-    task = _TASK.match(texts[0]) if texts else None
+    task, plan = (pattern.match(texts[0]) if texts else None for pattern in (_TASK, _PLAN))
     return Prompt(
         model=asked.model,
         max_tokens=body.max_tokens if body else 0,
         stream=body.stream if body else False,
         user=body.metadata.user_id if body else None,
         task=task.group(1) if task else None,
+        plan=plan.group(1) if plan else None,
         system=system,
         texts=texts,
         titles=tuple(block.title for block in blocks if isinstance(block, _DocumentBlock) and block.title),

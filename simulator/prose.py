@@ -11,8 +11,8 @@ from simulator.prompt import CHARACTERS_PER_TOKEN, Prompt
 _HEADING = re.compile(r"^(Task|Plan|Agent|Type):")
 _ROLE = re.compile(r"\bYou are (an? [^.,;:\n]{3,50})", re.IGNORECASE)
 _PLACED = re.compile(r'<result of="([^"]{1,80})"')
-_MISSING_LIST = re.compile(r"^Missing inputs[^\n]*:\n((?:- [^\n]*(?:\n|$))+)", re.MULTILINE)
-_MISSING_ITEM = re.compile(r"^- ([^:\n]{1,80}):", re.MULTILINE)
+_MISSING_LIST = re.compile(r'<missing-inputs [^\n]* mark="(\w+)">\n(.*?)\n</missing-inputs mark="\1">', re.DOTALL)
+_MISSING_ITEM = re.compile(r'^\{"task": "([^"\n]{1,80})"', re.MULTILINE)
 _WORD = re.compile(r"[^\W\d_][\w-]{4,24}")
 _PLAIN = re.compile(
     r"(about|above|after|again|answer|because|before|being|below|between|compare|could|describe|every|explain|findings"
@@ -98,7 +98,7 @@ def _quoted(subject: str) -> str:
 
 
 def _missing(prompt: Prompt) -> list[str]:
-    lists = [found.group(1) for text in prompt.texts for found in _MISSING_LIST.finditer(text)]
+    lists = [found.group(2) for text in prompt.texts for found in _MISSING_LIST.finditer(text)]
     return [name for lines in lists for name in _MISSING_ITEM.findall(lines)]
 
 

@@ -21,7 +21,7 @@ from simulator.log import Billed, Entry
 from simulator.messages import error_body
 from simulator.prompt import InvalidRequestError, Prompt, read_prompt
 from simulator.replies import Headers, Reply, answer_reply, json_reply
-from simulator.script import Document, Script
+from simulator.script import Document, Scripts
 from simulator.wire import spoil
 
 MESSAGES = "/v1/messages"
@@ -45,16 +45,23 @@ class Provider:
         self.config = config
         self.requests: deque[object] = deque(maxlen=keep_requests)
         self._limiter = Limiter(config.limits)
-        self._script = Script()
+        self._scripts = Scripts()
         self._occurrences: Counter[str] = Counter()
 
-    def follow(self, document: Document) -> None:
-        """Take new rules, counted from zero, and the settings that are given; full buckets if the limits changed."""
+    def follow(self, document: Document, *, plan: str | None = None) -> None:
+        """Take new rules, counted from zero, and the settings that are given; full buckets if the limits changed.
+
+        With `plan` they hold for its requests alone; what holds for everybody and for other plans stays as it is.
+        """
+        if plan is None:
+            self._set(document)
+        self._scripts.replace(document, plan)
+
+    def _set(self, document: Document) -> None:
         config = self.config.changed(document.config.model_dump(exclude_unset=True))
         if config.limits != self.config.limits:
             self._limiter = Limiter(config.limits)
         self.config = config
-        self._script = Script(document.rules)
 
     def judge(self, request: Request, entry: Entry, now: float) -> Verdict:
         """The verdict on one request; the entry learns who asks, and what reading the prompt costs."""
@@ -92,15 +99,15 @@ class Provider:
             self._limiter.settle(entry.model, unused_output=verdict.reserved - entry.billed.output, now=now)
 
     def _scripted(self, prompt: Prompt, entry: Entry, request_id: str, headers: Headers) -> Verdict:
-        then = self._script.next(prompt)
+        then, config = self._scripts.next(prompt), self._scripts.config_for(prompt, self.config)
         entry.fault = then.fault
         if then.fault in STATUS:
             return Verdict(refusal(then, request_id=request_id, headers=headers), reserved=prompt.max_tokens)
         self._occurrences[prompt.hash] += 1
-        random = chance(self.config, prompt, self._occurrences[prompt.hash])
-        answer = answer_to(prompt, then, self.config, random)
+        random = chance(config, prompt, self._occurrences[prompt.hash])
+        answer = answer_to(prompt, then, config, random)
         entry.billed = Billed(answer.input, 0, answer.cache_read, answer.cache_write)
-        reply = answer_reply(answer, pace_of(then, self.config, random), stream=prompt.stream, headers=headers)
+        reply = answer_reply(answer, pace_of(then, config, random), stream=prompt.stream, headers=headers)
         return Verdict(
             reply=spoil(reply, then),
             reserved=prompt.max_tokens,

@@ -2,13 +2,17 @@
 
     config: {ttft: 0.1}                       # optional, see config.py
     rules:
-      - when: {task: scan, nth: 1}            # contains, task, model, nth: N or [N, M]; all that are given must hold
+      - when: {task: scan, nth: 1}            # contains, task, plan, model, nth: N or [N, M]; all given must hold
         then: {fault: rate_limit, retry_after: 2}
       - when: {contains: summary}
         then: {answer: "Short.", stop_reason: max_tokens}
       - then: {answer_tokens: 400, tokens_per_second: 20}
 
 `nth` counts, from 1, the requests that match the other conditions of its rule, whichever rule wins in the end.
+
+A script may be given for one plan: its rules are tried before the general ones, for the requests of that plan alone,
+and so are its settings, but for those of the whole provider (capacity, limits). Scripts of several plans stand beside
+each other.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ class When(Strict):
 
     contains: str | None = None
     task: str | None = None
+    plan: str | None = None
     model: str | None = None
     nth: Positive | tuple[Positive, Positive] | None = None
 
@@ -42,6 +47,7 @@ class When(Strict):
         return (
             (self.contains is None or self.contains in prompt.content)
             and (self.task is None or self.task == prompt.task)
+            and (self.plan is None or self.plan == prompt.plan)
             and (self.model is None or self.model == prompt.model)
         )
 
@@ -95,15 +101,44 @@ class Script:
         self._rules = rules
         self._matched = [0] * len(rules)
 
-    def next(self, prompt: Prompt) -> Then:
-        """What happens to this request; it is counted for every rule it matches."""
+    def next(self, prompt: Prompt) -> Then | None:
+        """What happens to this request, if a rule says so; it is counted for every rule it matches."""
         chosen: Then | None = None
         for index, rule in enumerate(self._rules):
             if rule.when.matches(prompt):
                 self._matched[index] += 1
                 if chosen is None and rule.when.counts(self._matched[index]):
                     chosen = rule.then
-        return chosen or Then()
+        return chosen
+
+
+class Scripts:
+    """The general script, and beside it one for each plan that has its own."""
+
+    def __init__(self) -> None:
+        self._general = Script()
+        self._own: dict[str, tuple[Script, dict[str, object]]] = {}
+
+    def replace(self, document: Document, plan: str | None = None) -> None:
+        """Take the rules, counted from zero: the general ones, or those of a plan with its settings."""
+        if plan is None:
+            self._general = Script(document.rules)
+        elif not (document.rules or document.config.model_fields_set):
+            self._own.pop(plan, None)
+        else:
+            check_for_plan(document, plan)
+            self._own[plan] = Script(document.rules), document.config.model_dump(exclude_unset=True)
+
+    def next(self, prompt: Prompt) -> Then:
+        """What happens to this request: the word of its plan's script, else of the general one. Both count it."""
+        own, _ = self._own.get(prompt.plan or "", (None, {}))
+        words = [script.next(prompt) for script in (own, self._general) if script is not None]
+        return next((word for word in words if word is not None), Then())
+
+    def config_for(self, prompt: Prompt, config: Config) -> Config:
+        """The settings for this request: the general ones, with what its plan's script changes."""
+        _, changes = self._own.get(prompt.plan or "", (None, {}))
+        return config.changed(changes) if changes else config
 
 
 def read_script(text: str) -> Document:
@@ -111,7 +146,7 @@ def read_script(text: str) -> Document:
     try:
         loaded = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ScriptError(f"not YAML: {error}") from error
+        raise ScriptError(f"not YAML: {_syntax(error)}") from error
     return check_script({} if loaded is None else loaded)
 
 
@@ -122,6 +157,22 @@ def check_script(document: object) -> Document:
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False)
         raise ScriptError("; ".join(f"{_place(item['loc'])}: {item['msg']}" for item in problems)) from error
+
+
+def check_for_plan(document: Document, plan: str | None = None) -> None:
+    """Refuse what cannot hold for one plan alone; its name is not always known yet."""
+    if unfit := sorted(document.config.model_fields_set & {"capacity", "limits"}):
+        raise ScriptError(f"config.{unfit[0]}: holds for the whole simulator, and not for one plan")
+    for number, rule in enumerate(document.rules):
+        if plan is not None and rule.when.plan not in (None, plan):
+            raise ScriptError(f"rules.{number}.when.plan: {rule.when.plan!r} in a script for the plan {plan!r}")
+
+
+def _syntax(error: yaml.YAMLError) -> str:
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return " ".join(str(error).split())
+    words = [word for word in (error.context, error.problem) if word]
+    return f"line {error.problem_mark.line + 1}, column {error.problem_mark.column + 1}: {', '.join(words)}"
 
 
 def _place(location: tuple[int | str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""The server on 127.0.0.1: connections, routes, the sending of replies, and the calls in flight."""
+"""The server: connections, routes, the sending of replies, and the calls in flight."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from simulator.provider import COUNT_TOKENS, MESSAGES, Provider, Verdict
 from simulator.replies import Ending, Frame
 from simulator.script import Document, Rule, check_script
 
+LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"  # noqa: S104  it listens where it is told, by default on this machine only
+
 
 class Simulator:
     """`async with Simulator(Config(...)) as simulator:` serves at `simulator.url` until the block ends."""
@@ -28,13 +30,16 @@ class Simulator:
         self,
         config: Config | None = None,
         *,
+        host: str = LOOPBACK,
         port: int = 0,
         log_file: Path | None = None,
         keep_requests: int = 100,
     ) -> None:
+        self.host = host
         self.port = port
         self.in_flight = 0
         self.peak = 0
+        self._at_work = 0
         self._provider = Provider(config or Config(), keep_requests=keep_requests)
         self._log_file = log_file
         self._log = Log()
@@ -43,7 +48,7 @@ class Simulator:
 
     async def __aenter__(self) -> Self:
         self._log = Log(self._log_file)
-        self._server = await asyncio.start_server(self._converse, "127.0.0.1", self.port, backlog=1024)
+        self._server = await asyncio.start_server(self._converse, self.host, self.port, backlog=1024)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -58,8 +63,8 @@ class Simulator:
 
     @property
     def url(self) -> str:
-        """What the SDK is given as its base URL."""
-        return f"http://127.0.0.1:{self.port}"
+        """What an SDK on this machine is given as its base URL."""
+        return f"http://{LOOPBACK if self.host == EVERYWHERE else self.host}:{self.port}"
 
     @property
     def config(self) -> Config:
@@ -84,9 +89,9 @@ class Simulator:
         """Replace the rules, and change the settings that are given."""
         self.follow(check_script({"rules": list(rules), "config": config}))
 
-    def follow(self, document: Document) -> None:
-        """Take the rules and the settings of a script."""
-        self._provider.follow(document)
+    def follow(self, document: Document, *, plan: str | None = None) -> None:
+        """Take the rules and the settings of a script, for everybody or for the requests of one plan."""
+        self._provider.follow(document, plan=plan)
 
     def bill(self, *, after: int = 0) -> list[dict[str, object]]:
         """The log as JSON, from the entry that follows this number."""
@@ -119,6 +124,8 @@ class Simulator:
             pass  # they hung up, or do not speak HTTP
         except asyncio.CancelledError:
             pass  # the client left, or we are closing; the streams of Python 3.11 take a cancelled handler for an error
+        except Exception as error:  # noqa: BLE001  the streams of early Python 3.11 would tell of it late, or never
+            asyncio.get_running_loop().call_exception_handler({"message": "a conversation failed", "exception": error})
         finally:
             self._conversations.discard(conversation)
             await connection.close()
@@ -139,6 +146,7 @@ class Simulator:
             self.peak = max(self.peak, self.in_flight)
         entry = self._log.open(request.path, started=time.time(), in_flight=self.in_flight)
         verdict = self._provider.judge(request, entry, time.monotonic())
+        self._at_work += _is_work(entry, verdict)
         self._change()
         sending = asyncio.create_task(self._send(connection, verdict, entry))
         watching = asyncio.create_task(self._stop_when_left(connection, verdict, entry, sending))
@@ -187,6 +195,7 @@ class Simulator:
         entry.client_left = client_left
         if entry.path == MESSAGES:
             self.in_flight -= 1
+        self._at_work -= _is_work(entry, verdict)
         self._provider.settle(entry, verdict, time.monotonic())
         self._log.end(entry, time.time())
         self._change()
@@ -194,7 +203,12 @@ class Simulator:
     def _stretch(self) -> float:
         """How much slower everything is than it would be alone: in proportion to the calls above the capacity."""
         capacity = self.config.capacity
-        return max(1.0, self.in_flight / capacity) if capacity else 1.0
+        return max(1.0, self._at_work / capacity) if capacity else 1.0
+
+
+def _is_work(entry: Entry, verdict: Verdict) -> bool:
+    """Whether a model is busy with it: a call that is refused is in flight for a moment, and slows nobody down."""
+    return entry.path == MESSAGES and verdict.reply.status == 200
 
 
 def _with_last(frames: Iterable[Frame]) -> Iterator[tuple[Frame, bool]]:
