@@ -5,7 +5,7 @@ BIN := .venv/bin
 CLEAN := env -i PATH="$(PATH)" HOME="$(HOME)" TERM="$(TERM)" LANG="$(or $(LANG),C.UTF-8)" COLUMNS="$(COLUMNS)" \
 	TMPDIR="$(or $(TMPDIR),/tmp)" CI="$(CI)" NO_COLOR="$(NO_COLOR)" TEMPORAL_CONFIG_FILE=/dev/null
 
-.PHONY: help install demo test check format soak bench lock clean
+.PHONY: help install demo test check format soak bench trap dag lock clean
 .DEFAULT_GOAL := help
 
 help: ## show what there is
@@ -34,6 +34,12 @@ soak: $(BIN)/.installed-dev ## the long repetitions: the exit code in 100 runs o
 
 bench: $(BIN)/.installed-dev ## tasks per second beside a bare Temporal parent and child
 	@$(CLEAN) $(BIN)/python benchmarks/overhead.py $(ARGS)
+
+trap: $(BIN)/.installed-dev ## 22 tasks on one quota, in the ways of today and in ours: docs/trap.md, in about an hour
+	@$(CLEAN) $(BIN)/python benchmarks/trap.py $(ARGS)
+
+dag: $(BIN)/.installed-dev ## the same tasks as a chain and as a DAG: docs/dag.md
+	@$(CLEAN) $(BIN)/python benchmarks/dag.py $(ARGS)
 
 lock: ## pin all dependencies anew (needs uv)
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
