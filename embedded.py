@@ -1,22 +1,41 @@
-"""Temporal server, simulator and workers of one home folder: background processes to start, find and stop.
+"""Temporal server, simulator, workers and keepers of one home folder: background processes to start, find and stop.
 
-How they are kept apart from other homes and from each other is in `services.py`.
+How each is launched is in `service_kinds.py`, how they are kept apart in `services.py`; `keeper.py` is what keepers do.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ports import choose_ports
-from runtime import ROOT, CannotDo, Mode, Settings, queue_of, temporal_settings
-from services import READY_FILE, Service, environment_without
+from runtime import CannotDo, Mode, Settings, temporal_settings
+from service_kinds import Keeper, Simulator, Worker, has_another_key
+from services import Service
 from temporal_server import Server
+from troubles import Account, Trouble, told_by
+from turns import turn
+
+__all__ = [
+    "Keeper",
+    "ServerState",
+    "Simulator",
+    "Trouble",
+    "Up",
+    "Worker",
+    "all_services",
+    "down",
+    "find_server",
+    "has_another_key",
+    "prepare_home",
+    "services_for",
+    "simulator_url",
+    "troubles",
+    "up",
+    "web_ui_url",
+]
 
 
 @dataclass(frozen=True)
@@ -36,55 +55,10 @@ class Up:
 
     found: tuple[str, ...]
     started: tuple[str, ...]
-
-
-class Simulator(Service):
-    """The stand-in for the provider."""
-
-    announces_on_stdout = True
-    launches = 2
-    stop_seconds = 5
-
-    def __init__(self, home: Path, options: Sequence[str] = ()) -> None:
-        super().__init__(home, "simulator")
-        self.options = options
-
-    def command(self) -> list[str]:
-        """The package `simulator`, on the port it had before if that is free."""
-        port = choose_ports(self.file("ports.json"), ("http",))["http"]
-        log = str(self.home / "simulator.jsonl")
-        return [sys.executable, "-m", "simulator", "--port", str(port), "--log", log, *self.options]
-
-    def environment(self) -> dict[str, str]:
-        """Ours without credentials."""
-        return {**environment_without("ANTHROPIC_"), "PYTHONUNBUFFERED": "1"}
-
-    async def ready(self) -> dict[str, Any] | None:
-        """What it printed: its URL."""
-        return self.announced()
-
-
-class Worker(Service):
-    """A worker of one mode. It says that it is ready by `services.announce_ready`, once it polls its queues."""
-
-    stop_seconds = 40  # it lets agents at work come to an end
-
-    def __init__(self, home: Path, mode: Mode) -> None:
-        super().__init__(home, f"worker-{mode}")
-        self.mode = mode
-
-    def command(self) -> list[str]:
-        """`worker.py` on the queue of its mode."""
-        return [sys.executable, str(ROOT / "worker.py"), "--home", str(self.home), "--queue", queue_of(self.mode)]
-
-    def environment(self) -> dict[str, str]:
-        """Ours; a simulated worker cannot spend money, because it has no credentials."""
-        kept = environment_without(*(["ANTHROPIC_"] if self.mode is Mode.SIMULATED else []))
-        return {**kept, "PYTHONUNBUFFERED": "1", READY_FILE: str(self.file("ready"))}
-
-    async def ready(self) -> dict[str, Any] | None:
-        """What it announced."""
-        return self.announced()
+    owned: tuple[str, ...]
+    """Of what was started, all that no keeper was keeping before: it belongs to whoever called."""
+    replaced: tuple[str, ...] = ()
+    """What was stopped first, because it had been started with other credentials than ours."""
 
 
 async def up(
@@ -94,12 +68,46 @@ async def up(
     worker: bool = True,
     simulator: bool = True,
     simulator_options: Sequence[str] = (),
+    keep: bool = True,
+    renew_key: bool = False,
 ) -> Up:
-    """Everything that runs of this mode need, running and ready; after an error nothing of it is left behind.
+    """Everything that runs of this mode need, running, ready and kept so; after an error nothing new is left behind.
+
+    With `renew_key`, a worker that was started with other credentials than ours gives way to one with ours.
+    """
+    home = settings.home
+    prepare_home(home)
+    async with turn(home):
+        wanted = services_for(settings, mode, worker=worker, simulator=simulator, simulator_options=simulator_options)
+        kept = {name for keeper in _keepers(home) if keeper.find() for name in (keeper.name, *keeper.kept())}
+        names = [*(service.name for service in wanted), *Keeper(home, mode).kept()]
+        found: list[str] = []
+        started: list[str] = []
+        replaced = await _stop_with_another_key(home, mode) if renew_key else []
+        try:
+            for service in wanted:
+                (started if await service.start() else found).append(service.name)
+            if keep and wanted:
+                keeper = await _successor(home, mode, names, simulator_options, renew=bool(started))
+                (started if await keeper.start() else found).append(keeper.name)
+        except BaseException:
+            await _stop(home, {*started} - kept)  # a keeper would start again what it keeps
+            raise
+    return Up(tuple(found), tuple(started), tuple(name for name in started if name not in kept), tuple(replaced))
+
+
+def services_for(
+    settings: Settings,
+    mode: Mode,
+    *,
+    worker: bool = True,
+    simulator: bool = True,
+    simulator_options: Sequence[str] = (),
+) -> list[Service]:
+    """What runs of this mode need, in the order of starting: each needs those before it.
 
     A configured Temporal replaces the home's server, a configured simulator the home's; a live run has no simulator.
     """
-    prepare_home(settings.home)
     wanted: list[Service] = []
     if temporal_settings() is None:
         wanted.append(Server(settings.home))
@@ -107,25 +115,77 @@ async def up(
         wanted.append(Simulator(settings.home, simulator_options))
     if worker:
         wanted.append(Worker(settings.home, mode))
-    found: list[str] = []
-    started: list[str] = []
-    try:
-        for service in wanted:
-            (started if await service.start() else found).append(service.name)
-    except BaseException:
-        await down(settings, started)
-        raise
-    return Up(tuple(found), tuple(started))
+    return wanted
+
+
+async def _successor(home: Path, mode: Mode, names: list[str], options: Sequence[str], *, renew: bool) -> Keeper:
+    """The keeper to start, after one that is to be renewed has ended.
+
+    Who had to start a service has an environment in which it works; that of the keeper before is perhaps why it died.
+    """
+    before = Keeper(home, mode)
+    order = [service.name for service in reversed(all_services(home))]
+    keeper = Keeper(home, mode, sorted({*names}, key=order.index), options)
+    if renew:
+        await before.stop()
+    return keeper
+
+
+async def _stop_with_another_key(home: Path, mode: Mode) -> list[str]:
+    """The names of what was stopped, because it was started with other credentials than we have.
+
+    The keeper first, whatever it has: it would start the worker again, or take its end for a crash.
+    """
+    keeper, worker = Keeper(home, mode), Worker(home, mode)
+    if not (has_another_key(keeper) or has_another_key(worker)):
+        return []
+    stopped = [keeper.name] if await keeper.stop() else []
+    starting = worker.find() is None  # if so, it has what its keeper had
+    if (starting or has_another_key(worker)) and await worker.stop():
+        stopped.append(worker.name)
+    return stopped
 
 
 async def down(settings: Settings, names: Collection[str] | None = None) -> list[str]:
-    """The names of what was stopped: of all services of the home, or of those named. Workers first, the server last."""
-    return [s.name for s in all_services(settings.home) if (names is None or s.name in names) and await s.stop()]
+    """The names of what was stopped: of all services of the home, or of those named.
+
+    Keepers first, else they would start again what is being stopped; then workers, and the server last.
+    """
+    if not (settings.home / "services").is_dir():
+        return []
+    async with turn(settings.home):
+        return await _stop(settings.home, names)
+
+
+async def _stop(home: Path, names: Collection[str] | None) -> list[str]:
+    return [s.name for s in all_services(home) if (names is None or s.name in names) and await s.stop()]
 
 
 def all_services(home: Path) -> list[Service]:
     """Every service a home can have, in the order in which they are stopped."""
-    return [*(Worker(home, mode) for mode in Mode), Simulator(home), Server(home)]
+    return [*_keepers(home), *(Worker(home, mode) for mode in Mode), Simulator(home), Server(home)]
+
+
+def _keepers(home: Path) -> list[Keeper]:
+    return [Keeper(home, mode) for mode in Mode]
+
+
+def troubles(home: Path) -> list[Trouble]:
+    """What is down but kept, and what goes up and down, in the order of need. Quick: it reads a few files."""
+    services = {service.name: service for service in all_services(home)}
+    found: dict[str, Trouble] = {}
+    for keeper in _keepers(home):
+        pid = keeper.pid()
+        told = told_by(keeper.file("state.json"), pid) if pid else {}
+        missing: str | None = None
+        for name in keeper.kept():
+            up = services[name].find() is not None
+            account = told.get(name, Account(log=services[name].log))
+            known = found.get(name)
+            if (not up or account.crash_loop) and (known is None or known.account.crashes < account.crashes):
+                found[name] = Trouble(name, up=up, waits_for=None if up else missing, account=account)
+            missing = missing or (None if up else name)
+    return list(found.values())
 
 
 def find_server(home: Path) -> ServerState | None:

@@ -1,5 +1,7 @@
 """What travels through Temporal: pydantic values as JSON, compressed when large, refused when too large.
 
+Texts stay as they are up to a size: the stock Web UI shows them (summaries, details), and knows nothing of our codec.
+
 Every process uses the same `DATA_CONVERTER`; a process without it could not read what the others wrote.
 """
 
@@ -15,6 +17,9 @@ from temporalio.converter import DataConverter, PayloadCodec
 
 COMPRESS_FROM = 2_048
 """Bytes. Below this little is gained, and the stock Web UI can show the value as it is."""
+
+LEGIBLE_TO = 128 * 1024
+"""Bytes up to which a text is left alone. A page of details is at most 20 KB, and JSON may write a letter as six."""
 
 PAYLOAD_LIMIT = 1_500_000
 """Bytes of one encoded payload. Temporal refuses 2 MiB, and retries an activity whose result was refused."""
@@ -50,11 +55,18 @@ DATA_CONVERTER = DataConverter(payload_converter_class=PydanticPayloadConverter,
 
 
 def compressed(payload: Payload) -> Payload:
-    """The payload inside a smaller one, or the payload itself when there is nothing to gain."""
-    if payload.ByteSize() < COMPRESS_FROM:
+    """The payload inside a smaller one, or the payload itself when there is nothing to gain or people read it."""
+    if payload.ByteSize() < COMPRESS_FROM or _is_read_by_people(payload):
         return payload
     smaller = Payload(metadata={"encoding": ENCODING}, data=zlib.compress(payload.SerializeToString()))
     return smaller if smaller.ByteSize() < payload.ByteSize() else payload
+
+
+def _is_read_by_people(payload: Payload) -> bool:
+    """Whether it is a text, or an answer of Temporal's own (json/protobuf): the query for current details gives one."""
+    encoding = payload.metadata.get("encoding")
+    text = encoding == b"json/plain" and payload.data.startswith(b'"')
+    return (text or encoding == b"json/protobuf") and payload.ByteSize() <= LEGIBLE_TO
 
 
 def inflated(payload: Payload) -> Payload:

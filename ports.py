@@ -7,16 +7,20 @@ import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from time import monotonic, sleep
 
+from private_files import read_object, write_private
 from runtime import CannotDo
-from services import write_private
 
 LOOPBACK = "127.0.0.1"
+
+PATIENCE = 1.0
+"""Seconds for a remembered port to become free: a service that was killed gives back its lock first, then its ports."""
 
 
 def choose_ports(file: Path, names: Sequence[str]) -> dict[str, int]:
     """A free port for each name: the one remembered in the file if it still is, else another, then remembered."""
-    remembered = json.loads(file.read_text("utf-8")) if file.exists() else {}
+    remembered = read_object(file)
     with ExitStack() as taken:
         ports = {name: _free_port(remembered.get(name, 0), taken) for name in names}
     write_private(file, json.dumps(ports))
@@ -31,12 +35,24 @@ def listens(port: int) -> bool:
 
 def _free_port(preferred: int, taken: ExitStack) -> int:
     """A port kept open until `taken` closes, so that the next one is another."""
-    for port in preferred, 0:
-        listener = taken.enter_context(socket.socket())
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: a port just left is free
-        try:
-            listener.bind((LOOPBACK, port))
-        except OSError:
-            continue
-        return int(listener.getsockname()[1])
+    deadline = monotonic() + PATIENCE
+    while preferred:
+        if port := _bound(preferred, taken):
+            return port
+        if monotonic() > deadline:
+            break
+        sleep(0.02)
+    if port := _bound(0, taken):
+        return port
     raise CannotDo("No port is free on this machine.")
+
+
+def _bound(port: int, taken: ExitStack) -> int | None:
+    listener = taken.enter_context(socket.socket())
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: a port just left is free
+    try:
+        listener.bind((LOOPBACK, port))
+    except OSError:
+        listener.close()
+        return None
+    return int(listener.getsockname()[1])

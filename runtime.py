@@ -1,4 +1,4 @@
-"""Start-up shared by every process: settings, modes, credentials, logs, and the one way to reach Temporal.
+"""Start-up shared by every process: settings, modes, credentials, and the one way to reach Temporal.
 
 Heavy imports are inside the functions that need them: `starter.py --help` must answer at once.
 """
@@ -10,18 +10,23 @@ import contextlib
 import difflib
 import logging
 import os
+import re
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from domain.quota.terms import HEADROOM, TIERS, Limits, Terms
+from telemetry import exporting, logs
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -31,6 +36,10 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent
 SETTINGS_FILE = "nightcrew.toml"
 CONNECT_TIMEOUT = timedelta(seconds=5)
+PROVIDER = "https://api.anthropic.com"
+ACCOUNT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+configure_logs = logs.configure_logs
 
 
 class CannotDo(Exception):
@@ -66,6 +75,12 @@ class Credentials:
             return None
         return cls(api_key, auth_token, environment.get("ANTHROPIC_BASE_URL") or None)
 
+    @property
+    def address(self) -> str:
+        """Who is asked and paid, as every screen of a live run says it: the host alone, without what a URL may hide."""
+        parts = urlsplit(self.base_url or PROVIDER)
+        return f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname or "?"
+
 
 class Settings(BaseSettings):
     """What a person may set: `NIGHTCREW_<KEY>` in the environment, or the key in the home's `nightcrew.toml`."""
@@ -75,6 +90,53 @@ class Settings(BaseSettings):
     home: Path
     store: str = Field(default_factory=lambda known: str(known["home"] / "store"))
     simulator_url: str | None = Field(default=None, pattern=r"^https?://[^/]+")
+    web_ui: str | None = Field(default=None, pattern=r"^https?://[^/]+")
+    """Where the Web UI of a Temporal that is not this home's own can be opened."""
+    max_calls: int | None = Field(default=None, ge=1)
+    """Calls that one worker process has under way at most, of all runs together."""
+    account: str = "default"
+    """A name for whose limits count: all workers with the same name share them. Never derived from a key."""
+    tier: Literal[1, 2] | None = None
+    """The account's step in the provider's price list: it gives limits, and how many tasks at once make sense."""
+    limits: Literal["auto"] | dict[str, Limits] | None = None
+    """What a minute allows, by class of models; `auto`: learned from the provider's answers."""
+    headroom: float = Field(default=HEADROOM, ge=0, lt=1)
+    """The part of every limit that is left unused."""
+
+    @field_validator("account")
+    @classmethod
+    def _part_of_a_workflow_id(cls, account: str) -> str:
+        if not ACCOUNT.fullmatch(account):
+            raise ValueError("must be a name of letters, digits, - and _, at most 64")
+        return account
+
+    @field_validator("limits", mode="before")
+    @classmethod
+    def _auto_or_a_table(cls, limits: object) -> object:
+        if limits is not None and limits != "auto" and not isinstance(limits, dict):
+            raise ValueError('must be "auto", or a table for each class of models, as [limits.default]')
+        tables = limits if isinstance(limits, dict) else {}
+        if strays := [name for name, table in tables.items() if not isinstance(table, dict)]:
+            raise ValueError(f"has a table for each class of models, as [limits.default], and {strays[0]!r} is none")
+        return limits
+
+    @field_validator("tier", mode="before")
+    @classmethod
+    def _as_a_variable_has_it(cls, tier: object) -> object:
+        return int(tier) if isinstance(tier, str) and tier.isdigit() else tier
+
+    @property
+    def terms(self) -> Terms:
+        """What the meter is told: limits as they are set, else those of the tier, else none, and they are learned."""
+        if isinstance(self.limits, dict):
+            return Terms(headroom=self.headroom, limits=self.limits)
+        known = TIERS[self.tier].limits if self.tier is not None and self.limits is None else {}
+        return Terms(headroom=self.headroom, limits=known)
+
+    @property
+    def concurrency(self) -> int | None:
+        """How many tasks at once a plan has that does not say: the tier's number, if there is a tier."""
+        return None if self.tier is None else TIERS[self.tier].concurrency
 
     @field_validator("store")
     @classmethod
@@ -84,19 +146,53 @@ class Settings(BaseSettings):
         raise ValueError("must be an absolute path or a URL: every process of the home must find the same place")
 
 
+def default_home() -> Path:
+    """The home when none is named: `NIGHTCREW_HOME`, else `.nightcrew` beside `starter.py`."""
+    return Path(os.environ.get("NIGHTCREW_HOME") or ROOT / ".nightcrew").expanduser().resolve()
+
+
 def load_settings(home: Path | None = None) -> Settings:
     """The settings of a home: `home`, else `NIGHTCREW_HOME`, else `.nightcrew` beside `starter.py`."""
-    place = (home or Path(os.environ.get("NIGHTCREW_HOME") or ROOT / ".nightcrew")).expanduser().resolve()
+    place = home.expanduser().resolve() if home else default_home()
     file = place / SETTINGS_FILE
     in_file = _read_settings(file)
     in_environment = {key for key in Settings.model_fields if os.environ.get(f"NIGHTCREW_{key.upper()}")}
     try:
         return Settings(home=place, **{key: in_file[key] for key in in_file.keys() - in_environment})
     except ValidationError as error:
-        first = error.errors()[0]
-        key = str(first["loc"][0])
-        source = f"NIGHTCREW_{key.upper()}" if key in in_environment else f"{key!r} in {file}"
-        raise CannotDo(f"{source} cannot be used: {first['msg']}. It is {first['input']!r}.") from None
+        raise CannotDo(_mistake(error, file, in_environment)) from None
+
+
+def _mistake(error: ValidationError, file: Path, in_environment: Collection[str]) -> str:
+    """The mistake in the settings that is named most exactly: its place, what is wrong, and what stands there."""
+    found = max(error.errors(), key=lambda each: len(each["loc"]))
+    key, *inside = (str(part) for part in found["loc"])
+    path = ".".join((key, *inside[1:]))  # the first after a key that has parts is what the value was taken for
+    source = f"NIGHTCREW_{key.upper()}" if key in in_environment else f"{path!r} in {file}"
+    source += f", {path!r} in it," if key in in_environment and path != key else ""
+    if found["type"] == "extra_forbidden":
+        return f"{source} is unknown. {_near(inside[-1], Limits.model_fields)}"
+    what = found["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    form = ' A variable has tables as JSON: {"default": {"requests": 50}}.' if source == "NIGHTCREW_LIMITS" else ""
+    return f"{source} cannot be used: {what}. It is {found['input']!r}.{form}"
+
+
+def _near(key: str, known: Collection[str]) -> str:
+    """What may have been meant."""
+    near = difflib.get_close_matches(key, known, n=1)
+    return f"Did you mean {near[0]!r}?" if near else f"Known keys: {', '.join(known)}."
+
+
+def sources_of(home: Path | None = None) -> dict[str, str]:
+    """Where each setting of a home comes from: an option, a variable, the settings file, or nowhere but here."""
+    place = load_settings(home).home
+    in_file = _read_settings(place / SETTINGS_FILE)
+    sources = {}
+    for key in Settings.model_fields:
+        variable = f"NIGHTCREW_{key.upper()}"
+        found = variable if os.environ.get(variable) else SETTINGS_FILE if key in in_file else "default"
+        sources[key] = "--home" if key == "home" and home is not None else found
+    return sources
 
 
 def _read_settings(file: Path) -> dict[str, Any]:
@@ -111,9 +207,7 @@ def _read_settings(file: Path) -> dict[str, Any]:
         raise CannotDo(f"{file} is not valid TOML: {error}. Mend that line, or remove the file.") from None
     known = sorted(Settings.model_fields.keys() - {"home"})
     for key in found.keys() - set(known):
-        near = difflib.get_close_matches(key, known, n=1)
-        hint = f"Did you mean {near[0]!r}?" if near else f"Known keys: {', '.join(known)}."
-        raise CannotDo(f"{file} has an unknown key {key!r}. {hint}")
+        raise CannotDo(f"{file} has an unknown key {key!r}. {_near(key, known)}")
     return found
 
 
@@ -123,56 +217,17 @@ def private_umask() -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End this process with exactly this code, everything written.
+    """End this process with exactly this code, everything written and, within a bounded time, exported.
 
     After a Temporal client was used, the normal end of the interpreter aborts one time in four (SIGABRT or
     SIGSEGV, in a thread of the SDK), and the exit code is what scripts rely on.
     """
+    exporting.finish()
     logging.shutdown()
     for stream in sys.stdout, sys.stderr:
         with contextlib.suppress(OSError, ValueError):  # a closed pipe must not change the code
             stream.flush()
     os._exit(code)
-
-
-def configure_logs(*, level: int = logging.INFO, file: Path | None = None) -> None:
-    """Log to `file`, else to stderr: readable on a terminal, JSON lines otherwise. Stdout is for results alone.
-
-    Libraries pass from WARNING on, whatever they are set to: the DEBUG log of a provider's SDK holds whole prompts.
-    Tracebacks come without local variables for the same reason.
-    """
-    import structlog  # noqa: PLC0415 - see the top of the file
-    from structlog.typing import Processor  # noqa: PLC0415
-
-    stream = file.open("a", encoding="utf-8") if file else sys.stderr
-    start: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    end: list[Processor] = (
-        [
-            structlog.dev.ConsoleRenderer(
-                colors=not os.environ.get("NO_COLOR"), exception_formatter=structlog.dev.plain_traceback
-            )
-        ]
-        if stream.isatty()
-        else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-    )
-    structlog.configure(
-        processors=[*start, *end],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(stream),
-    )
-    libraries = logging.StreamHandler(stream)
-    libraries.setLevel(logging.WARNING)
-    libraries.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*start, structlog.stdlib.add_logger_name],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *end],
-        )
-    )
-    logging.basicConfig(handlers=[libraries], level=logging.WARNING, force=True)
 
 
 @dataclass(frozen=True)
@@ -216,13 +271,17 @@ def _profile_file() -> Path:
     return Path(base or Path.home() / configuration) / "temporalio" / "temporal.toml"
 
 
-async def connect(settings: Settings) -> Client:
-    """A client of the configured Temporal, or of this home's own server; never of one that happens to listen."""
+async def connect(settings: Settings, *, traced: bool = True) -> Client:
+    """A client of the configured Temporal, or of this home's own server; never of one that happens to listen.
+
+    It traces what it does when this process exports traces, unless it is for what is asked several times a second.
+    """
     from embedded import find_server  # noqa: PLC0415 - embedded needs this module
 
+    plugins = exporting.plugins() if traced else []
     if configured := temporal_settings():
         try:
-            return await dial(**configured.profile.to_client_connect_config())
+            return await dial(**configured.profile.to_client_connect_config(), plugins=plugins)
         except (RuntimeError, OSError, ValueError) as error:
             raise CannotDo(
                 f"Temporal at {configured.address} (set by {configured.source}) cannot be reached: {_reason(error)}. "
@@ -231,7 +290,7 @@ async def connect(settings: Settings) -> Client:
     if (server := find_server(settings.home)) is None:
         raise CannotDo(f"This home ({settings.home}) is not up. Run `./starter.py --home {settings.home} up`.")
     try:
-        return await dial(server.address)
+        return await dial(server.address, plugins=plugins)
     except (RuntimeError, OSError) as error:
         raise CannotDo(
             f"This home's server (pid {server.pid}, {server.address}) runs but does not answer: {_reason(error)}. "
@@ -251,7 +310,10 @@ async def dial(target_host: str, **options: Any) -> Client:
 
 @cache
 def core_runtime() -> Runtime:
-    """The one runtime of this process. Its logs join ours; by default they would go to stdout, among the results."""
+    """The one runtime of this process. Its logs join ours; by default they would go to stdout, among the results.
+
+    Its metrics join ours too, when this process exports metrics.
+    """
     from temporalio.runtime import (  # noqa: PLC0415
         LogForwardingConfig,
         LoggingConfig,
@@ -260,13 +322,23 @@ def core_runtime() -> Runtime:
         TelemetryFilter,
     )
 
-    forwarding = LogForwardingConfig(logging.getLogger("temporalio.core"), append_target_to_name=False)
+    forwarding = LogForwardingConfig(
+        logging.getLogger("temporalio.core"),
+        append_target_to_name=False,
+        append_log_fields_to_message=False,  # telemetry/logs.py picks those that hold no text of failures
+    )
     levels = TelemetryFilter(core_level="WARN", other_level="ERROR")
-    return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(levels, forwarding=forwarding)))
+    logging_config = LoggingConfig(levels, forwarding=forwarding)
+    return Runtime(telemetry=TelemetryConfig(logging=logging_config, metrics=exporting.core_metrics()))
 
 
 def _reason(error: Exception) -> str:
     """The error in a few words; a timeout has none of its own."""
     if isinstance(error, TimeoutError):
         return f"no answer within {CONNECT_TIMEOUT.total_seconds():.0f} s"
-    return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+    words = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+    if "tonic::transport" not in words:
+        return words
+    # The SDK passes on how its own library spells the error; what the system said is in it.
+    said = re.findall(r'message: "([^"]+)"', words)
+    return said[-1].lower() if said else "no connection came about"

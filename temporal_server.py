@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attributes import ATTRIBUTES
 from ports import LOOPBACK, choose_ports, listens
 from runtime import CannotDo, dial
 from services import Service, environment_without
@@ -32,9 +33,9 @@ SERVER_OPTIONS = (
     *("--dynamic-config-value", "matching.enableFairness=true"),
     *("--dynamic-config-value", "matching.numTaskqueueReadPartitions=1"),
     *("--dynamic-config-value", "matching.numTaskqueueWritePartitions=1"),
-    *("--search-attribute", "NightcrewStatus=Keyword"),
-    *("--search-attribute", "NightcrewPlan=Keyword"),
-    *("--search-attribute", "NightcrewCostUsd=Double"),
+    # Many people may steer at once. Beyond this number a change is refused, and each refusal drops those under way.
+    *("--dynamic-config-value", "history.maxInFlightUpdates=500"),
+    *(word for name, type in ATTRIBUTES.items() for word in ("--search-attribute", f"{name}={type}")),
 )
 
 
@@ -95,7 +96,7 @@ async def _prepare(client: Client) -> str:
 
     service = client.workflow_service
     found = await service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
-    if found.config.workflow_execution_retention_ttl.ToTimedelta() != RETENTION:
+    if found.config.workflow_execution_retention_ttl.ToTimedelta() < RETENTION:
         retention = Duration()
         retention.FromTimedelta(RETENTION)
         config = NamespaceConfig(workflow_execution_retention_ttl=retention)
