@@ -1,7 +1,7 @@
 """Artifacts, the call ledger and the event log, over obstore: a folder by default, a bucket when shared.
 
-Everything is written once. Contents are named by their hash and checked when they are read; the other keys are made
-from run ids, numbers and hashes, never from text of a model or a user.
+Everything but the boards is written once. Contents are named by their hash and checked when they are read; the other
+keys are made from run ids, numbers and hashes, never from text of a model or a user.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
@@ -37,9 +37,30 @@ def open_store(location: str) -> Store:
     """The store at a folder or at any URL that obstore takes."""
     scheme = urlsplit(location).scheme
     if len(scheme) > 1:
-        return Store(from_url(location), location)
+        try:
+            objects = from_url(location)
+        except (BaseError, ValueError, NotImplementedError) as error:
+            raise StoreError(_unusable(location)) from error
+        if scheme in {"http", "https"}:  # a web server cannot promise to write a thing once
+            raise StoreError(_unusable(location))
+        return Store(objects, location)
     folder = Path(location).absolute()
-    return Store(LocalStore(folder, mkdir=True), str(folder))
+    try:
+        return Store(LocalStore(folder, mkdir=True), str(folder))
+    except (BaseError, OSError) as error:  # a disk that is not mounted, a file in its place
+        raise StoreUnavailable(f"the store {folder} cannot be opened or made ({type(error).__name__})") from error
+
+
+def _unusable(location: str) -> str:
+    return f"The store {shown_location(location)} cannot be used: give a folder, or a URL such as s3://BUCKET/PATH."
+
+
+def shown_location(location: str) -> str:
+    """Where a store is, as people may read it: a URL without what could be a secret."""
+    parts = urlsplit(location)
+    if len(parts.scheme) <= 1:
+        return location
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 @dataclass(frozen=True)
@@ -48,6 +69,14 @@ class Store:
 
     objects: ObjectStore
     location: str
+
+    @property
+    def name(self) -> str:
+        """What others may be told of where it is: the URL without credentials, and no path of this machine."""
+        parts = urlsplit(self.location)
+        if len(parts.scheme) <= 1 or parts.scheme == "file":
+            return "a folder"
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     # Artifacts: contents by hash
 
@@ -70,19 +99,40 @@ class Store:
 
     async def put_manifest(self, run: str, manifest: dict[str, Any]) -> dict[str, Any]:
         """Write down what a run is, once; the one that stands is returned."""
-        await self._create(f"runs/{_checked(run)}/manifest.json", _encode(manifest))
-        standing = await self.manifest(run)
-        return standing if standing is not None else manifest
+        key = f"runs/{_checked(run)}/manifest.json"
+        if not await self._create(key, _encode(manifest)):
+            if standing := await self.manifest(run):
+                return standing
+            await obstore.put_async(
+                self.objects, key, _encode(manifest), use_multipart=False
+            )  # a power cut left it empty
+        return manifest
 
     async def manifest(self, run: str) -> dict[str, Any] | None:
         """What a run is, or None when there is no such run here."""
         content = await self._read(f"runs/{_checked(run)}/manifest.json")
-        return None if content is None else cast("dict[str, Any]", json.loads(content))
+        return cast("dict[str, Any]", json.loads(content)) if content else None  # empty: a power cut before the start
+
+    async def has_run(self, run: str) -> bool:
+        """Whether the run was submitted to this very store, whatever its address is called here."""
+        return await self._read(f"runs/{_checked(run)}/manifest.json") is not None
 
     async def runs(self) -> list[str]:
         """The ids of all runs."""
-        listed = await obstore.list_with_delimiter_async(self.objects, "runs/")
+        try:
+            listed = await obstore.list_with_delimiter_async(self.objects, "runs/")
+        except (BaseError, OSError) as error:
+            raise StoreUnavailable(f"the store cannot be read ({type(error).__name__})") from error
         return sorted(str(prefix).rstrip("/").rpartition("/")[2] for prefix in listed["common_prefixes"])
+
+    async def put_end(self, run: str, end: dict[str, Any]) -> None:
+        """Write down how a run ended, once, so that a list need not read its whole event log."""
+        await self._create(f"runs/{_checked(run)}/end.json", _encode(end))
+
+    async def end(self, run: str) -> dict[str, Any] | None:
+        """How a run ended, or None when it has not told so."""
+        content = await self._read(f"runs/{_checked(run)}/end.json")
+        return cast("dict[str, Any]", json.loads(content)) if content else None
 
     # The event log: segments named by their first number
 
@@ -107,6 +157,36 @@ class Store:
                 after = event.number
                 yield event
 
+    # The boards: what workers say of tasks at work, one small object each, written again and again
+
+    async def put_page(self, run: str, worker: str, page: bytes) -> None:
+        """Write what a worker has to say of a run in place of what it said before."""
+        try:
+            await obstore.put_async(self.objects, f"{_live(run)}{worker}.json", page, use_multipart=False)
+        except (BaseError, OSError) as error:
+            raise StoreUnavailable(f"the store cannot be written ({type(error).__name__})") from error
+
+    async def remove_page(self, run: str, worker: str) -> None:
+        """A worker has nothing more to say of a run."""
+        try:
+            await obstore.delete_async(self.objects, f"{_live(run)}{worker}.json")
+        except FileNotFoundError:
+            return
+        except (BaseError, OSError) as error:
+            raise StoreUnavailable(f"the store cannot be written ({type(error).__name__})") from error
+
+    async def list_pages(self, run: str) -> dict[str, str]:
+        """The pages of a run: where each is, and a mark that changes whenever it is written."""
+        try:
+            listed = await obstore.list_with_delimiter_async(self.objects, _live(run))
+        except (BaseError, OSError) as error:
+            raise StoreUnavailable(f"the store cannot be read ({type(error).__name__})") from error
+        return {str(found["path"]): f"{found['last_modified']} {found['e_tag']}" for found in listed["objects"]}
+
+    async def page(self, path: str) -> bytes | None:
+        """One page, if it is still there."""
+        return await self._read(path)
+
     # The ledger: entries written once
 
     async def record(self, key: str, entry: dict[str, Any]) -> bool:
@@ -123,6 +203,16 @@ class Store:
         """An entry of the ledger. One that a power cut left empty is none: it was never acknowledged."""
         content = await self._read(f"ledger/{key}.json")
         return cast("dict[str, Any]", json.loads(content)) if content else None
+
+    # Is it there?
+
+    async def probe(self, mark: str) -> None:
+        """Write a few bytes, read them back and remove them."""
+        key = f"probes/{mark}"
+        await self._create(key, mark.encode())
+        if await self._read(key) != mark.encode():
+            raise StoreError("it does not give back what was written")
+        await obstore.delete_async(self.objects, key)
 
     async def _create(self, key: str, content: bytes) -> bool:
         try:
@@ -147,6 +237,10 @@ def _artifact_key(ref: str) -> str:
         raise StoreError("not a reference of this store")
     digest = ref.removeprefix("sha256:")
     return f"artifacts/{digest[:2]}/{digest}"
+
+
+def _live(run: str) -> str:
+    return f"runs/{_checked(run)}/live/"
 
 
 def _checked(run: str) -> str:

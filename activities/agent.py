@@ -8,178 +8,257 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import random
-from collections.abc import Coroutine
-from datetime import UTC, datetime, timedelta
-from typing import Any
+from collections.abc import Callable
+from datetime import timedelta
+from time import monotonic
 
 import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.attempts import Attempt, CallFailed, failure, spent_in_vain, used_up
+from activities.board import Board
 from activities.briefs import Briefs
 from activities.contract import RUN_AGENT, AgentReply, AgentRequest
 from activities.flights import Flights
-from activities.gate import Gate
-from activities.ledger import Entry, Ledger
-from activities.meter import Meter
-from activities.model import Completion, LanguageModel, ModelError, RateLimited, TaskTimeout, answer_of
+from activities.gate import Gate, Standing
+from activities.keeping import Keeper
+from activities.ledger import Landed
+from activities.meter import GivenBack, Hold, Meter, Wish
+from activities.model import LanguageModel, ModelError, answer_of
+from activities.model_call import ModelCall, attempt_answered
+from activities.patience import RunIsOver, within
+from activities.pin import OtherStore, Pin
 from activities.pulse import Pulse, beating
-from domain.briefing import Brief
-from domain.models import Answered, Failed, Outcome, Parked, Stopped, TaskError, TaskStatus, ref_of
+from activities.reading import AnswerReader
+from activities.walls import Walls
+from domain.models import Answered, Outcome, Parked, Stopped, Usage, ref_of
 from store import Store, StoreError, StoreUnavailable
 
-BACKOFF_FIRST, BACKOFF_LAST = timedelta(seconds=1), timedelta(minutes=1)
-"""Between attempts: 1, 2, 4 s ... with jitter, so that tasks that failed together do not come back together."""
-
-KEEP_PATIENCE = 10.0
-"""Seconds that a cancel waits for a paid answer to be written down."""
+WORKER_STOPPED = Parked(why="worker", what="its worker was stopped")
+PAUSED = Parked(why="pause", what="the run is paused")
 
 log = structlog.get_logger()
 
 
-class RunIsOver(Exception):
-    """The run ended while its call was under way."""
+class TurnedAway(Exception):
+    """A call that is not made, or that met a wall: what the task hears instead of an answer."""
+
+    def __init__(self, outcome: Parked | Stopped) -> None:
+        super().__init__(outcome.kind)
+        self.outcome = outcome
 
 
 class AgentActivities:
     """Does steps of tasks on whichever language model the worker was given."""
 
-    def __init__(self, *, model: LanguageModel, store: Store, gate: Gate, meter: Meter, backoff: timedelta) -> None:
+    def __init__(
+        self, *, model: LanguageModel, store: Store, gate: Gate, meter: Meter, backoff: timedelta, board: Board
+    ) -> None:
         self._model = model
-        self._store = store
         self._gate = gate
         self._meter = meter
         self._backoff = backoff
+        self._pin = Pin(store)
+        self._board = board
         self._briefs = Briefs(store)
-        self._ledger = Ledger(store)
-        self._flights = Flights[Completion]()
+        self._keeper = Keeper(store)
+        self._walls = Walls()
+        self._flights = Flights[Landed]()
 
     @activity.defn(name=RUN_AGENT)
     async def run_agent(self, request: AgentRequest) -> AgentReply:
         """Do one step of a task. Safe to run again: what was answered is not asked, or paid, a second time."""
         pulse = Pulse()
-        async with beating(pulse):
+        async with self._board.attempt(request, pulse), beating(pulse):
             try:
                 return AgentReply(outcome=await self._pass_the_door(request, pulse))
-            except RunIsOver as over:
-                return AgentReply(outcome=Stopped(why=str(over)))
-            except RateLimited as wall:
-                return AgentReply(outcome=_parked(wall))
-            except ModelError as error:
-                raise await self._failure(request, error) from None
-            except (StoreError, StoreUnavailable) as error:
-                final = isinstance(error, StoreError)
-                raise ApplicationError(str(error), type=type(error).__name__, non_retryable=final) from None
+            except OtherStore as other:
+                return AgentReply(outcome=Parked(why="worker", what=str(other), until=other.until))
             except asyncio.CancelledError:
                 if not _worker_stops():
                     raise
-                return AgentReply(outcome=Parked(why="worker", what="its worker was stopped"))
+                return AgentReply(outcome=WORKER_STOPPED)
+            except (StoreError, StoreUnavailable) as error:
+                final = isinstance(error, StoreError)
+                raise ApplicationError(str(error), type=type(error).__name__, non_retryable=final) from None
 
     async def _pass_the_door(self, request: AgentRequest, pulse: Pulse) -> Outcome:
         standing = await self._gate.standing(request.run, request.chain)  # permission
         if standing.over is not None:
             return Stopped(why=standing.over)
-        if standing.paused:
-            return Parked(why="pause", what="the run is paused")
-        brief = await self._briefs.for_request(request)
-        entry = Entry(request.run, request.task, request.step, brief.hash)
-        completion = await self._ledger.completion(entry)  # ledger
-        reused = completion is not None
-        if completion is None:
-            completion = await self._flights.join(
-                entry.key, lambda: self._fly(request, brief, entry, pulse), flies_on=_still_wanted
+        await self._pin.check(request.run)
+        brief, agent = await self._briefs.for_request(request), await self._briefs.agent(request)
+        attempt = Attempt.of(request, brief, agent)
+        try:
+            _turn_away(standing)
+            return await self._answer(attempt, pulse)
+        except TurnedAway as turned:
+            return await self._with_used(attempt, turned.outcome)
+        except CallFailed as failed:
+            raise await self._failure(attempt, failed) from None
+        except asyncio.CancelledError:
+            if not _worker_stops():
+                raise
+            return await self._with_used(attempt, WORKER_STOPPED)
+
+    async def _answer(self, attempt: Attempt, pulse: Pulse) -> Answered:
+        began = monotonic()
+        landed = await self._keeper.landed(attempt)  # ledger
+        reused = landed is not None
+        if landed is None:
+            pulse.step = "joining"  # unless this attempt is the one that makes the call
+            landed = await self._flights.join(
+                attempt.entry.key, lambda: self._fly(attempt, pulse), flies_on=_still_wanted
             )
-        text = answer_of(completion, brief.max_tokens).encode()
-        self._record(request, completion, reused=reused)  # record
+        completion = landed.completion
+        try:
+            text = answer_of(completion, attempt.brief.max_tokens).encode()
+        except ModelError as error:
+            raise _without_use(landed, error) from None
+        _record(landed, seconds=monotonic() - began, reused=reused)  # record
+        before = await self._keeper.setbacks(attempt, but=landed.number) if reused or landed.number > 1 else ()
         return Answered(
             output_ref=ref_of(text),  # the ledger has put it there
             output_bytes=len(text),
             usage=completion.usage,
-            attempts=activity.info().attempt,
+            attempts=attempt.number,
+            tries=spent_in_vain(before, attempt.start),
+            waited_s=0.0 if reused else round(landed.waited, 3),
         )
 
-    async def _fly(self, request: AgentRequest, brief: Brief, entry: Entry, pulse: Pulse) -> Completion:
+    async def _fly(self, attempt: Attempt, pulse: Pulse) -> Landed:
+        """Make the call when there is a place for it."""
+        self._turn_away_at_a_wall(attempt)
         pulse.step = "quota"
-        await self._meter.draw(request.run, brief)  # draw
+        asked = monotonic()
+        try:
+            async with self._meter.draw(_wish(attempt, pulse)) as hold:  # draw
+                return await self._fly_now(attempt, pulse, hold, waited=monotonic() - asked)
+        except GivenBack as back:
+            raise TurnedAway(back.parked) from None
+
+    async def _fly_now(self, attempt: Attempt, pulse: Pulse, hold: Hold, *, waited: float) -> Landed:
+        """Make the call. What keeps it from being made is asked last, directly before the intent."""
+        request, brief = attempt.request, attempt.brief
+        pulse.step = "permission"
+        _turn_away(await self._gate.permission(request.run, request.chain))
+        self._turn_away_at_a_wall(attempt)
         pulse.step = "calling"
-        await self._ledger.intend(entry, _intent(request, brief))  # intent
-        return await self._call_while_open(request, self._call(request, brief, entry, pulse))
+        number = await self._keeper.intend(attempt)  # intent
+        reader = AnswerReader(on_text=_heard(pulse, hold), on_standing=hold.heard)
+        asked = monotonic()
+        hold.begun()
+        try:
+            with ModelCall(brief, run=request.run, task=request.task, attempt=attempt.number) as call:
+                landed = await self._call(attempt, number, reader, pulse, call)
+        except RunIsOver as over:
+            raise TurnedAway(Stopped(why=str(over))) from None
+        except ModelError as error:
+            hold.refused(error)
+            nothing = await self._came_to_nothing(attempt, number, error, reader)
+            if isinstance(nothing, CallFailed):
+                nothing.waited = waited
+            raise nothing from None
+        hold.settled(landed.completion.usage)  # settle
+        self._walls.passed(brief.model, asked=asked)
+        return landed.model_copy(update={"waited": waited})
 
-    async def _call(self, request: AgentRequest, brief: Brief, entry: Entry, pulse: Pulse) -> Completion:
+    async def _call(self, attempt: Attempt, number: int, reader: AnswerReader, pulse: Pulse, call: ModelCall) -> Landed:
+        request = attempt.request
         user = hashlib.sha256(request.run.encode()).hexdigest()[:32]
-        completion = await self._model.complete(brief, user=user, on_text=pulse.heard)  # call
-        await self._keep(entry, completion)  # outcome
-        return completion
-
-    async def _keep(self, entry: Entry, completion: Completion) -> None:
-        """Write down what is paid for, through a cancel and a store that is full or away: nobody shall pay it again."""
-
-        async def keep() -> None:
-            while True:
-                try:
-                    return await self._ledger.complete(entry, completion)
-                except StoreUnavailable as error:
-                    log.warning("answer_not_kept_yet", run=entry.run, task=entry.task, error=str(error))
-                    await asyncio.sleep(1)
-
-        keeping = asyncio.create_task(keep())
-        try:
-            await asyncio.shield(keeping)
-        except asyncio.CancelledError:
-            await asyncio.wait([keeping], timeout=KEEP_PATIENCE)
-            raise
-        finally:
-            keeping.cancel()
-
-    async def _call_while_open(self, request: AgentRequest, calling: Coroutine[Any, Any, Completion]) -> Completion:
-        """One request, within the task's timeout and for as long as the run may pay."""
-        call = asyncio.create_task(calling)
-        closed = asyncio.create_task(self._gate.closed(request.run, request.chain))
-        seconds = request.timeout.total_seconds()
-        try:
-            await asyncio.wait([call, closed], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if call.done():
-                return call.result()
-            if closed.done():
-                raise RunIsOver(closed.result())
-            raise TaskTimeout(f"Task timeout after {seconds:g} s")
-        finally:
-            call.cancel()
-            closed.cancel()
-            await asyncio.wait([call, closed])
-
-    async def _failure(self, request: AgentRequest, error: ModelError) -> ApplicationError:
-        """The failure for Temporal to retry, or to keep as the last word: with all that is known in its details."""
-        attempt = activity.info().attempt
-        again = error.retryable and (error.at_most is None or attempt < error.at_most)
-        delay = error.retry_after or self._backoff * 2 ** (attempt - 1) * random.uniform(0.5, 1.5)  # noqa: S311
-        message = f"{error}, attempt {attempt} of {request.attempts}"
-        partial = error.partial.encode() if error.partial else b""
-        details = Failed(
-            status=TaskStatus.TIMED_OUT if isinstance(error, TaskTimeout) else TaskStatus.FAILED,
-            error=TaskError(type=type(error).__name__, message=message, attempt=attempt, retryable=error.retryable),
-            usage=error.usage,
-            output_ref=await self._store.put_artifact(partial) if partial else None,
-            output_bytes=len(partial),
+        completion = await within(
+            request.timeout,
+            self._model.complete(attempt.brief, user=user, reader=reader),  # call
+            closed=self._gate.closed(request.run, request.chain),
+            pulse=pulse,
         )
-        log.warning("call_failed", **_names(request), error=type(error).__name__, attempt=attempt)
-        return ApplicationError(
-            message,
-            details,
-            type=type(error).__name__,
-            non_retryable=not again,
-            next_retry_delay=min(delay, BACKOFF_LAST) if again else None,
-        )
+        came = call.clock()
+        landed = Landed(completion=completion, number=number)
+        await self._keeper.keep(attempt, landed)  # outcome
+        call.answered(completion, at=came)  # after it: nothing may stand between what is paid and the ledger
+        return landed
 
-    def _record(self, request: AgentRequest, completion: Completion, *, reused: bool) -> None:
-        usage = completion.usage
-        log.info("answered", **_names(request), input=usage.input, output=usage.output, reused=reused)
+    async def _came_to_nothing(
+        self, attempt: Attempt, number: int, error: ModelError, reader: AnswerReader
+    ) -> TurnedAway | CallFailed:
+        """A wall, or a fault of this call. Either way the ledger knows what it may have cost."""
+        task = (attempt.request.run, attempt.request.task)
+        wall = self._walls.meet(error, attempt.brief.model, task, probe=attempt.request.probe)
+        setback = attempt.setback(error, reader, used=wall is None)
+        await self._keeper.note(attempt, number, setback)
+        if wall is not None:
+            return TurnedAway(wall)
+        told = setback.told
+        return CallFailed(error, number, usage=told.usage, unsettled=told.unsettled, text=reader.text)
+
+    def _turn_away_at_a_wall(self, attempt: Attempt) -> None:
+        """Whoever is sent to find out if a wall still stands goes up to it, whatever is remembered of it here."""
+        if attempt.request.probe:
+            return
+        if (
+            wall := self._walls.before(attempt.request.run, attempt.brief.model, scheduled=attempt.scheduled)
+        ) is not None:
+            raise TurnedAway(wall)
+
+    async def _with_used(self, attempt: Attempt, outcome: Parked | Stopped) -> Outcome:
+        """What parks a task uses no attempt; those that it has used before are used."""
+        if isinstance(outcome, Stopped):
+            return outcome
+        setbacks = await self._keeper.setbacks(attempt)
+        return outcome.model_copy(update={"tries": used_up(setbacks, attempt.start)})
+
+    async def _failure(self, attempt: Attempt, failed: CallFailed) -> ApplicationError:
+        setbacks = await self._keeper.setbacks(attempt, but=failed.number)
+        output_ref = await self._keeper.keep_partial(failed.text)
+        return failure(attempt, failed, setbacks, output_ref=output_ref, backoff=self._backoff)
 
 
-def _parked(wall: RateLimited) -> Parked:
-    until = None if wall.retry_after is None else datetime.now(UTC) + wall.retry_after
-    return Parked(why="wall", what=str(wall), until=until)
+def _wish(attempt: Attempt, pulse: Pulse) -> Wish:
+    """What the meter must know of a call."""
+    return Wish(
+        run=attempt.request.run,
+        priority=attempt.request.priority,
+        model=attempt.brief.model,
+        max_tokens=attempt.brief.max_tokens,
+        size=attempt.worst.input,
+        agent=attempt.agent.name,
+        rank=attempt.request.rank,
+        pool=attempt.agent.max_concurrency,
+        probe=attempt.request.probe,
+        waits=pulse.waits,
+    )
+
+
+def _heard(pulse: Pulse, hold: Hold) -> Callable[[str], None]:
+    """New text is a sign of life, and the first of it tells how busy the provider is."""
+
+    def heard(text: str) -> None:
+        pulse.heard(text)
+        hold.spoke()
+
+    return heard
+
+
+def _turn_away(standing: Standing) -> None:
+    if standing.over is not None:
+        raise TurnedAway(Stopped(why=standing.over))
+    if standing.paused:
+        raise TurnedAway(PAUSED)
+
+
+def _without_use(landed: Landed, error: ModelError) -> CallFailed:
+    """A completion that is no answer: the provider has said what it costs."""
+    completion = landed.completion
+    return CallFailed(error, landed.number, usage=completion.usage, unsettled=Usage(), text=completion.text)
+
+
+def _record(landed: Landed, *, seconds: float, reused: bool) -> None:
+    """Figures alone; run, task and attempt are bound to every line of this attempt."""
+    attempt_answered(reused=reused)
+    usage = landed.completion.usage
+    figures = {"input": usage.input, "output": usage.output, "seconds": round(seconds, 3)}
+    log.info("task_answered", **figures, reused=reused)
 
 
 def _still_wanted() -> bool:
@@ -194,17 +273,3 @@ def _still_wanted() -> bool:
 def _worker_stops() -> bool:
     why = activity.cancellation_details()
     return why is not None and why.worker_shutdown and not why.cancel_requested
-
-
-def _intent(request: AgentRequest, brief: Brief) -> dict[str, object]:
-    return {
-        **_names(request),
-        "attempt": activity.info().attempt,
-        "model": brief.model,
-        "max_tokens": brief.max_tokens,
-        "at": datetime.now(UTC).isoformat(),
-    }
-
-
-def _names(request: AgentRequest) -> dict[str, object]:
-    return {"run": request.run, "task": request.task, "step": request.step}

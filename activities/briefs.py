@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 from activities.contract import AgentRequest
 from domain.briefing import Brief, brief_for
-from domain.models import Plan, Task
+from domain.models import Agent, Plan, Task
 from store import Store
 
 PLANS_KEPT = 8
@@ -21,13 +21,18 @@ class Briefs:
         self._store = store
         self._plans: OrderedDict[str, tuple[Plan, dict[str, Task]]] = OrderedDict()
 
+    async def agent(self, request: AgentRequest) -> Agent:
+        """Who does the task of this request."""
+        plan, tasks = await self._plan(request.plan_ref)
+        return next(agent for agent in plan.agents if agent.name == tasks[request.task].agent)
+
     async def for_request(self, request: AgentRequest) -> Brief:
         """What the agent of this request is told."""
         plan, tasks = await self._plan(request.plan_ref)
         task = tasks[request.task]
         refs = {*(file.ref for file in task.files), *(input.ref for input in request.inputs if input.ref is not None)}
         texts = {ref: (await self._store.artifact(ref)).decode() for ref in sorted(refs)}
-        return brief_for(plan, task, request.inputs, texts)
+        return brief_for(plan, task, request.inputs, texts, request.note)
 
     async def _plan(self, ref: str) -> tuple[Plan, dict[str, Task]]:
         if ref not in self._plans:

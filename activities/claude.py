@@ -6,7 +6,7 @@ SDK raises, or returns without raising, becomes one of the named errors of `mode
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, cast
 
@@ -16,8 +16,11 @@ from anthropic.types import MessageParam
 
 from activities import model
 from activities.model import Completion, ModelError
+from activities.model_call import answered_as, asked_at
 from activities.reading import AnswerReader
 from domain.briefing import Brief
+from domain.quota.terms import Measure
+from domain.quota.words import Standing
 
 CONNECT_TIMEOUT = 10.0
 """Seconds to reach the provider. The call as a whole has the task's own deadline, set around it."""
@@ -37,17 +40,22 @@ class Claude:
             max_retries=0,
             timeout=httpx2.Timeout(None, connect=CONNECT_TIMEOUT),
             http_client=_direct() if simulated else None,
+            # Our own span is enough. The SDK's can be told by a variable to hold prompts, and would tell the provider
+            # about our traces.
+            open_telemetry={"traces": False, "propagation": False},
         )
         if self._client.max_retries != 0:
             raise RuntimeError("the anthropic client retries by itself: Temporal must be the only layer that does")
+        url = self._client.base_url
+        self._host, self._port = url.host, url.port or (80 if url.scheme == "http" else 443)
 
     async def close(self) -> None:
         """Give the connections back."""
         await self._client.close()
 
-    async def complete(self, brief: Brief, *, user: str, on_text: Callable[[str], None]) -> Completion:
+    async def complete(self, brief: Brief, *, user: str, reader: AnswerReader) -> Completion:
         """The whole answer to a brief, or a named error."""
-        reader = AnswerReader()
+        asked_at(self._host, self._port)
         try:
             stream = await self._client.messages.create(
                 model=brief.model,
@@ -57,9 +65,11 @@ class Claude:
                 metadata={"user_id": user},
                 stream=True,
             )
+            reader.stands(standing_of(stream.response.headers))
             async with stream:
                 async for event in stream:
-                    on_text(reader.feed(event.to_dict(mode="json", warnings=False)))
+                    reader.feed(event.to_dict(mode="json", warnings=False))
+            answered_as(reader.names)
         except ModelError:
             raise
         except Exception as error:  # noqa: BLE001  the SDK lets bare assertion, decoding and httpx errors through
@@ -77,13 +87,21 @@ def named_error(error: Exception) -> ModelError:
     match error:
         case anthropic.APIStatusError():
             return _of_status(error)
+        case anthropic.APIConnectionError() if isinstance(error.__cause__, NEVER_CONNECTED):
+            return model.Unreachable("the provider could not be reached")
         case anthropic.APIConnectionError():
-            return model.Unreachable("the provider could not be reached, or cut the connection before it answered")
+            return model.NoAnswer("the connection broke before the provider answered")
         case httpx2.TransportError():
             return model.StreamCut("the connection broke in the middle of the answer")
         case _:
             return model.Garbled(f"what the provider sent is not an answer ({type(error).__name__})")
 
+
+NEVER_CONNECTED = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError, httpx2.UnsupportedProtocol)
+"""What httpx raises before a connection stands: refused, no such name, no route, no handshake."""
+
+USAGE_LIMITS = "usage limits"
+"""What a customer's own limit of money is told by: in the message of a 400, which has no type or code for it."""
 
 BY_TYPE: dict[str, type[ModelError]] = {
     "overloaded_error": model.Overloaded,
@@ -108,6 +126,11 @@ BY_STATUS: dict[int, type[ModelError]] = {
     429: model.RateLimited,
     529: model.Overloaded,
 }
+HEADERS: dict[Measure, str] = {
+    "requests": "requests",
+    "input_tokens": "input-tokens",
+    "output_tokens": "output-tokens",
+}
 MESSAGES: dict[type[ModelError], str] = {
     model.Overloaded: "the provider is overloaded",
     model.RateLimited: "the account's rate limit is reached",
@@ -126,9 +149,24 @@ def _of_status(error: anthropic.APIStatusError) -> ModelError:
     refuses = 400 <= status < 500
     other = model.RequestRefused if refuses else model.ProviderFault
     kind = BY_TYPE.get(_body_type(error) or "") or BY_STATUS.get(status, other)
-    if error.error_code == "enforced_spend_limit_reached":
+    if error.error_code == "enforced_spend_limit_reached" or (
+        kind is model.RequestRefused and USAGE_LIMITS in str(error.api_message).lower()
+    ):
         kind = model.SpendLimitReached
-    return kind(f"{MESSAGES[kind]} (status {status})", retry_after=_retry_after(error))
+    standing = standing_of(error.response.headers) if kind is model.RateLimited else None
+    return kind(f"{MESSAGES[kind]} (status {status})", retry_after=_retry_after(error), standing=standing)
+
+
+def standing_of(headers: Mapping[str, str]) -> Standing:
+    """What the headers of an answer say of the account's limits; what makes no sense is passed over."""
+
+    def told(part: str) -> dict[Measure, int]:
+        found = {measure: headers.get(f"anthropic-ratelimit-{name}-{part}", "") for measure, name in HEADERS.items()}
+        return {measure: int(word) for measure, word in found.items() if word.isascii() and word.isdigit()}
+
+    limits = {measure: limit for measure, limit in told("limit").items() if limit > 0}
+    remaining = {measure: left for measure, left in told("remaining").items() if measure in limits}
+    return Standing(limits=limits, remaining=remaining)
 
 
 def _body_type(error: anthropic.APIStatusError) -> str | None:

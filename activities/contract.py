@@ -7,12 +7,15 @@ from datetime import timedelta
 from temporalio.exceptions import ApplicationError, FailureError, TerminatedError, is_cancelled_exception
 
 from domain.events import Event
-from domain.models import Failed, Input, Outcome, Stopped, TaskError, TaskStatus, Value
+from domain.models import Failed, Input, Outcome, Priority, Stopped, TaskError, TaskStatus, Value
 
 RUN_AGENT = "run_agent"
 AWAIT_TASKS = "await_tasks"
 APPEND_EVENTS = "append_events"
 CLOSE_RUN = "close_run"
+
+QUOTA_BANK = "QuotaBank"
+DRAW = "draw"
 
 MESSAGE_LIMIT = 500
 """Characters of an error message: it is carried in histories, briefs and reports."""
@@ -30,6 +33,15 @@ class AgentRequest(Value):
     inputs: tuple[Input, ...] = ()
     timeout: timedelta
     attempts: int
+    used: int = 0
+    """Attempts that earlier starts of the task have used: the count of this activity goes on from there."""
+    note: str | None = None
+    """What the person who approved the task has to say to its agent."""
+    priority: Priority = Priority.NORMAL
+    rank: int = 0
+    """Its place in the order of its run, where calls wait."""
+    probe: bool = False
+    """Whether it is to find out if a wall still stands: a provider without capacity is then that wall."""
 
 
 class AgentReply(Value):
@@ -92,6 +104,22 @@ def outcome_of_failure(error: BaseException) -> Outcome:
     kind = cause.type if isinstance(cause, ApplicationError) and cause.type else type(cause).__name__
     message = cause.message if isinstance(cause, FailureError) else str(cause)
     return Failed(error=TaskError(type=kind, message=message[:MESSAGE_LIMIT]))
+
+
+def quota_id(account: str, queue: str) -> str:
+    """The workflow id of the bank of an account: no run and no task can have it, their ids know neither sign."""
+    return f"quota:{account}@{queue}"
+
+
+def account_and_queue(bank: str) -> tuple[str, str]:
+    """Whose bank it is, by its workflow id."""
+    account, _, queue = bank.removeprefix("quota:").partition("@")
+    return account, queue
+
+
+def quota_queue(queue: str) -> str:
+    """The queue of the bank: nothing else stands in line before a draw."""
+    return f"{queue}-quota"
 
 
 def control_queue(queue: str) -> str:

@@ -58,12 +58,19 @@ class Gate:
         standing = await self._answer(run, chain, since=now - FRESH)
         return await self._answer(run, chain, since=now) if standing.paused else standing
 
+    async def permission(self, run: str, chain: str) -> Standing:
+        """How a run stands now: asked after this moment, so that a pause holds from its acknowledgement on.
+
+        Those who wait share a question that begins after all of them have asked.
+        """
+        return await self._answer(run, chain, since=monotonic())
+
     async def _answer(self, run: str, chain: str, *, since: float) -> Standing:
         while True:
             try:
                 return await self._ask(run, chain, since)
             except RPCError as error:
-                log.warning("gate_unanswered", run=run, status=error.status.name)
+                log.warning("gate_unanswered", status=error.status.name)
                 await asyncio.sleep(FRESH)
 
     async def closed(self, run: str, chain: str) -> str:

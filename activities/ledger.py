@@ -1,17 +1,18 @@
 """The call ledger: what was going to be paid, and what came of it.
 
-An intent is written before a request, the completion after it and before Temporal hears of it. A second attempt finds
-the completion and pays nothing; an intent without a completion may have been billed.
+An intent is written before a request; after it, and before Temporal hears of it, the completion, or the setback that
+it was. A second attempt finds the completion and pays nothing. An intent with neither may have been billed: it counts
+at its worst case.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
 
 from activities.model import Completion
-from domain.models import Usage
+from domain.models import TaskError, Try, Usage, Value
 from store import Store
 
 
@@ -31,29 +32,107 @@ class Entry:
         return f"{self.run}/{task}/{self.step}/{self.content.removeprefix('sha256:')}"
 
 
+class Intent(Value):
+    """A request that is about to be made: by whom, and what it may cost at most."""
+
+    run: str
+    task: str
+    step: int
+    start: str = ""
+    """Which start of the task: the run id of its workflow. A task that was parked is started again."""
+    attempt: int
+    attempts: int = 0
+    model: str
+    max_tokens: int
+    worst: Usage = Usage()
+    at: datetime
+
+
+class Setback(Value):
+    """A request that brought no answer, or none that is known of."""
+
+    told: Try
+    start: str
+    used: bool = True
+    """Whether it used an attempt of its task. A wall uses none, nor does a worker that is stopped."""
+
+
+class Landed(Value):
+    """A completion, and the number of the request that brought it."""
+
+    completion: Completion
+    number: int
+    waited: float = 0.0
+    """Seconds for which the call waited for its part of the quota. Known only to the attempt that made it."""
+
+
 class Ledger:
     """The entries of all calls, in the store that all workers share."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def completion(self, entry: Entry) -> Completion | None:
+    async def landed(self, entry: Entry) -> Landed | None:
         """What the provider has already said to this call."""
         found = await self._store.recorded(f"{entry.key}/completion")
         if found is None:
             return None
         text = (await self._store.artifact(found["text_ref"])).decode()
-        return Completion(text=text, usage=Usage.model_validate(found["usage"]), stop_reason=found["stop_reason"])
+        usage = Usage.model_validate(found["usage"])
+        completion = Completion(text=text, usage=usage, stop_reason=found["stop_reason"])
+        return Landed(completion=completion, number=found.get("number", 1))
 
-    async def intend(self, entry: Entry, details: dict[str, Any]) -> int:
+    async def intend(self, entry: Entry, intent: Intent) -> int:
         """Write down that a request is about to be made; gives its number. No two requests have the same one."""
         number = 1
-        while not await self._store.record(f"{entry.key}/intent-{number}", details):
+        while not await self._store.record(f"{entry.key}/intent-{number}", intent.model_dump(mode="json")):
             number += 1
         return number
 
-    async def complete(self, entry: Entry, completion: Completion) -> None:
+    async def complete(self, entry: Entry, completion: Completion, number: int) -> None:
         """Keep what the provider said. The first word stands."""
         text_ref = await self._store.put_artifact(completion.text.encode())
-        found = {"text_ref": text_ref, "usage": completion.usage.model_dump(), "stop_reason": completion.stop_reason}
+        usage = completion.usage.model_dump()
+        found = {"text_ref": text_ref, "usage": usage, "stop_reason": completion.stop_reason, "number": number}
         await self._store.record(f"{entry.key}/completion", found)
+
+    async def fail(self, entry: Entry, number: int, setback: Setback) -> None:
+        """Keep what a request came to that brought no answer. The first word stands."""
+        await self._store.record(f"{entry.key}/setback-{number}", setback.model_dump(mode="json"))
+
+    async def setbacks(self, entry: Entry, *, start: str, attempt: int, but: int | None = None) -> tuple[Setback, ...]:
+        """The requests before this attempt that brought nothing, in order; `but` is one that is told of elsewhere.
+
+        One of this very start that nobody told of was lost with its worker, and is written down as that. One of an
+        earlier start was cut off when its worker was stopped.
+        """
+        found: list[Setback] = []
+        number = 0
+        while (written := await self._store.recorded(f"{entry.key}/intent-{(number := number + 1)}")) is not None:
+            if number == but:
+                continue
+            intent = Intent.model_validate(written)
+            told = await self._store.recorded(f"{entry.key}/setback-{number}")
+            if told is not None:
+                found.append(Setback.model_validate(told))
+            elif intent.start != start:
+                found.append(_cut_off(intent))
+            elif intent.attempt < attempt:
+                found.append(_lost(intent))
+                await self.fail(entry, number, found[-1])
+        return tuple(found)
+
+
+def _lost(intent: Intent) -> Setback:
+    return _untold(intent, "WorkerLost", "the worker was lost", used=True)
+
+
+def _cut_off(intent: Intent) -> Setback:
+    return _untold(intent, "WorkerStopped", "the worker was stopped", used=False)
+
+
+def _untold(intent: Intent, type: str, what: str, *, used: bool) -> Setback:
+    message = f"{what}, attempt {intent.attempt} of {intent.attempts}"
+    error = TaskError(type=type, message=message, attempt=intent.attempt, retryable=True)
+    told = Try(attempt=intent.attempt, error=error, at=intent.at, unsettled=intent.worst)
+    return Setback(told=told, start=intent.start, used=used)

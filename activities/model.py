@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from domain.briefing import Brief
-from domain.models import Usage, Value
+from domain.models import Usage, Value, WallKind
+from domain.quota.words import Standing
+
+if TYPE_CHECKING:
+    from activities.reading import AnswerReader  # it raises what is named here
 
 
 class Completion(Value):
@@ -21,8 +24,11 @@ class Completion(Value):
 class LanguageModel(Protocol):
     """A model that answers briefs. One brief is one request: nothing below retries."""
 
-    async def complete(self, brief: Brief, *, user: str, on_text: Callable[[str], None]) -> Completion:
-        """The whole answer. `on_text` hears every piece of new text; `user` is an opaque id for the provider."""
+    async def complete(self, brief: Brief, *, user: str, reader: AnswerReader) -> Completion:
+        """The whole answer. `user` is an opaque id for the provider.
+
+        The reader takes in what comes: when the call breaks off, or is called off, it knows how far it had come.
+        """
         ...
 
 
@@ -31,24 +37,30 @@ class ModelError(Exception):
 
     retryable: ClassVar[bool] = False
     at_most: ClassVar[int | None] = None
-    """Attempts after which even a retryable error is final."""
+    """How often a task may meet even a retryable error: the last time is final."""
     may_be_billed: ClassVar[bool] = False
+    """Also when no word of an answer has come."""
+    wall: ClassVar[WallKind | None] = None
+    """The condition of the account or the provider that this is a sign of, where it is no fault of the one call."""
+    timed_out: ClassVar[bool] = False
 
-    def __init__(
-        self, message: str, *, retry_after: timedelta | None = None, completion: Completion | None = None
-    ) -> None:
+    def __init__(self, message: str, *, retry_after: timedelta | None = None, standing: Standing | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
-        self.partial = completion.text if completion else None
-        self.usage = completion.usage if completion else Usage()
+        self.standing = standing
+        """How the account stands, where the provider said so."""
 
 
 class RateLimited(ModelError):
-    """A wall: the account's requests or tokens per minute are used up."""
+    """The account's requests or tokens per minute are used up."""
+
+    wall = "rate"
 
 
 class SpendLimitReached(ModelError):
     """The account's own limit of money is reached."""
+
+    wall = "spend"
 
 
 class RequestRefused(ModelError):
@@ -58,9 +70,13 @@ class RequestRefused(ModelError):
 class KeyRefused(ModelError):
     """The credentials are wrong, withdrawn or not allowed to do this."""
 
+    wall = "key"
+
 
 class ModelUnknown(ModelError):
     """The provider does not know the model."""
+
+    wall = "model"
 
 
 class RequestTooLarge(ModelError):
@@ -68,7 +84,7 @@ class RequestTooLarge(ModelError):
 
 
 class Overloaded(ModelError):
-    """The provider has no capacity at the moment."""
+    """The provider has no capacity at the moment: a fault of the one call, and a wall when several tasks see it."""
 
     retryable = True
 
@@ -80,7 +96,13 @@ class ProviderFault(ModelError):
 
 
 class Unreachable(ModelError):
-    """No answer came back at all."""
+    """No connection came about, so nothing was asked."""
+
+    wall = "unreachable"
+
+
+class NoAnswer(ModelError):
+    """The connection stood, and broke before a word of an answer had come."""
 
     retryable = True
     may_be_billed = True
@@ -106,6 +128,15 @@ class TaskTimeout(ModelError):
 
     retryable = True
     may_be_billed = True
+    timed_out = True
+
+
+class NoProgress(ModelError):
+    """No new text came for too long: a provider that only keeps the line open does not answer."""
+
+    retryable = True
+    may_be_billed = True
+    timed_out = True
 
 
 class AnswerTooLarge(ModelError):
@@ -144,14 +175,12 @@ def answer_of(completion: Completion, max_tokens: int) -> str:
         case "end_turn" | "stop_sequence":
             return completion.text
         case "max_tokens":
-            message = f"the answer was cut at max_tokens ({max_tokens}): give the task more"
-            raise AnswerCut(message, completion=completion)
+            raise AnswerCut(f"the answer was cut at max_tokens ({max_tokens}): give the task more")
         case "refusal":
-            raise Refused("the model declined to answer", completion=completion)
+            raise Refused("the model declined to answer")
         case "model_context_window_exceeded":
-            message = "request and answer do not fit the model's context window: give the task less input"
-            raise ContextExceeded(message, completion=completion)
+            raise ContextExceeded("request and answer do not fit the model's context window: give the task less input")
         case "pause_turn" | "tool_use" as reason:
-            raise UnexpectedStop(f"the model stopped for {reason!r}, which needs tools", completion=completion)
+            raise UnexpectedStop(f"the model stopped for {reason!r}, which needs tools")
         case _:
-            raise UnexpectedStop("the model stopped for a reason that we do not know", completion=completion)
+            raise UnexpectedStop("the model stopped for a reason that we do not know")

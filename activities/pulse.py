@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
+from time import monotonic
 
 from temporalio import activity
 
@@ -14,25 +14,53 @@ BEAT = 1.0
 """Seconds between heartbeats: a cancel is heard as quickly, and ten of them fit the heartbeat timeout."""
 
 
-@dataclass
 class Pulse:
-    """What an attempt says of itself while it works."""
+    """What an attempt says of itself while it works: to Temporal by heartbeats, to people by the board."""
 
-    step: str = "permission"
-    characters: int = 0
-    progressed: datetime | None = None
+    def __init__(self, step: str = "permission") -> None:
+        self._step = step
+        self.since = datetime.now(UTC)
+        self.progressed: datetime | None = None
+        self.heard_at = float("-inf")
+        """When new text came last, on the monotonic clock."""
+        self._characters = 0
+        self.what: str | None = None
+        """What the step waits for."""
+        self.until: datetime | None = None
+
+    @property
+    def step(self) -> str:
+        """What is being done."""
+        return self._step
+
+    @step.setter
+    def step(self, step: str) -> None:
+        if step != self._step:
+            self._step = step
+            self.since = datetime.now(UTC)
+            self.what = self.until = None
+
+    @property
+    def tokens(self) -> int:
+        """About four characters are a token; the exact count comes with the answer."""
+        return self._characters // 4
+
+    def waits(self, what: str, until: datetime | None) -> None:
+        """The step waits for this, until then at the earliest."""
+        self.what, self.until = what, until
 
     def heard(self, text: str) -> None:
         """New text has come."""
         if text:
             self.step = "answering"
-            self.characters += len(text)
+            self._characters += len(text)
             self.progressed = datetime.now(UTC)
+            self.heard_at = monotonic()
 
     def details(self) -> dict[str, object]:
-        """For the heartbeat: about four characters are a token; the exact count comes with the answer."""
+        """For the heartbeat."""
         progressed = self.progressed.isoformat(timespec="seconds") if self.progressed else None
-        return {"step": self.step, "tokens": self.characters // 4, "last_progress": progressed}
+        return {"step": self.step, "tokens": self.tokens, "last_progress": progressed}
 
 
 @asynccontextmanager

@@ -2,33 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from activities.model import AnswerTooLarge, Completion, Garbled, StreamCut
 from domain.models import Usage
+from domain.quota.words import Standing
 
 ANSWER_LIMIT = 8 * 1024 * 1024
 """Bytes of one answer; the largest model output is far below, so more is a fault."""
 
 
 class AnswerReader:
-    """Takes the events of one stream in order and gives the completion, or says why there is none."""
+    """Takes the events of one stream in order and gives the completion, or says why there is none.
 
-    def __init__(self) -> None:
+    `on_text` hears every piece of new text, `on_standing` what the provider says of the account's limits. What has come
+    of an answer that broke off stays readable.
+    """
+
+    def __init__(
+        self, on_text: Callable[[str], None] | None = None, on_standing: Callable[[Standing], None] | None = None
+    ) -> None:
+        self._on_text = on_text
+        self._on_standing = on_standing
         self._pieces: list[str] = []
         self._size = 0
         self._usage: dict[str, Any] = {}
         self._stop_reason: str | None = None
+        self.names: dict[str, str] = {}
+        """What the provider calls this answer (`id`), and the model that gave it."""
         self._begun = self._stopped = False
 
-    def feed(self, event: dict[str, Any]) -> str:
-        """Take one event; gives the new text in it. Kinds that we do not know are passed over."""
+    @property
+    def text(self) -> str:
+        """What has come so far. It is an answer only when `completion` says so."""
+        return "".join(self._pieces)
+
+    @property
+    def usage(self) -> Usage:
+        """What the provider has said of the cost so far."""
+        return Usage(
+            input=self._usage.get("input_tokens", 0),
+            output=self._usage.get("output_tokens", 0),
+            cache_read=self._usage.get("cache_read_input_tokens", 0),
+            cache_write=self._usage.get("cache_creation_input_tokens", 0),
+        )
+
+    @property
+    def begun(self) -> bool:
+        """Whether the provider has begun to answer: the prompt was read then, and is billed."""
+        return self._begun
+
+    @property
+    def input_told(self) -> bool:
+        """Whether the provider has said what reading the prompt costs."""
+        return "input_tokens" in self._usage
+
+    def stands(self, standing: Standing) -> None:
+        """The provider has said how the account stands, before the first word of its answer."""
+        if self._on_standing is not None:
+            self._on_standing(standing)
+
+    def feed(self, event: dict[str, Any]) -> None:
+        """Take one event. Kinds that we do not know are passed over."""
         match event:
-            case {"type": "message_start", "message": {"usage": dict(usage)}}:
+            case {"type": "message_start", "message": {"usage": dict(usage), **message}}:
                 self._begun = True
+                self.names = {name: word for name in ("id", "model") if isinstance(word := message.get(name), str)}
                 self._usage |= _counts(usage)
             case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str(text)}}:
-                return self._take(text)
+                self._take(text)
             case {"type": "message_delta", "delta": {"stop_reason": str(reason)}}:
                 self._stop_reason = reason
                 self._usage |= _counts(event.get("usage"))
@@ -40,7 +83,6 @@ class AnswerReader:
                 pass  # thinking, citations, the input of tools: not the text
             case {"type": "message_start" | "message_delta" | "content_block_delta"}:
                 raise Garbled("the provider's answer has a shape that we do not know")
-        return ""
 
     def completion(self) -> Completion:
         """The whole answer. A stream that ended early is never one, however cleanly it ended."""
@@ -48,9 +90,9 @@ class AnswerReader:
             raise Garbled("the provider's answer is not a message")
         if not self._stopped or self._stop_reason is None:
             raise StreamCut("the answer broke off before its end")
-        return Completion(text="".join(self._pieces), usage=self._checked_usage(), stop_reason=self._stop_reason)
+        return Completion(text=self.text, usage=self.usage, stop_reason=self._stop_reason)
 
-    def _take(self, text: str) -> str:
+    def _take(self, text: str) -> None:
         if not self._begun or self._stopped:
             raise Garbled("the provider's answer has text outside of its message")
         self._size += len(text.encode(errors="surrogatepass"))
@@ -58,15 +100,8 @@ class AnswerReader:
             raise AnswerTooLarge(f"the answer is larger than {ANSWER_LIMIT} bytes")
         # A lone surrogate cannot be written as UTF-8: what cannot be stored is replaced where it comes in.
         self._pieces.append(text.encode(errors="replace").decode())
-        return text
-
-    def _checked_usage(self) -> Usage:
-        return Usage(
-            input=self._usage.get("input_tokens", 0),
-            output=self._usage.get("output_tokens", 0),
-            cache_read=self._usage.get("cache_read_input_tokens", 0),
-            cache_write=self._usage.get("cache_creation_input_tokens", 0),
-        )
+        if text and self._on_text is not None:
+            self._on_text(text)
 
 
 def _counts(usage: object) -> dict[str, int]:

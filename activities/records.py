@@ -5,11 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.contract import APPEND_EVENTS, CLOSE_RUN, CloseReply, CloseRequest, EventsRequest
+from activities.pin import OtherStore, Pin
 from activities.pulse import Pulse, beating
+from domain.catalog import entry_of
 from domain.models import Plan
-from domain.report import Picture
+from domain.picture import Picture
 from store import Store
 
 
@@ -18,21 +21,33 @@ class RecordActivities:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._pin = Pin(store)
 
     @activity.defn(name=APPEND_EVENTS)
     async def append_events(self, request: EventsRequest) -> None:
         """Append a segment to the event log of a run."""
+        await self._check(request.run)
         await self._store.append_events(request.run, request.events)
 
     @activity.defn(name=CLOSE_RUN)
     async def close_run(self, request: CloseRequest) -> CloseReply:
         """Keep the report that the plan and all its events make."""
         async with beating(Pulse(step="report")):
+            await self._check(request.run)
             return await self._close_run(request)
+
+    async def _check(self, run: str) -> None:
+        """Refuse a run of another store: events written there would be a hole in the log where it is read."""
+        try:
+            await self._pin.check(run)
+        except OtherStore as other:
+            raise ApplicationError(str(other), type="OtherStore", category=ApplicationErrorCategory.BENIGN) from None
 
     async def _close_run(self, request: CloseRequest) -> CloseReply:
         plan = Plan.model_validate_json(await self._store.artifact(request.plan_ref))
         picture = Picture(request.run, plan, simulated=request.simulated)
         picture.add([event async for event in self._store.events(request.run)])
         report = picture.report({}, now=picture.finished or datetime.now(UTC))
-        return CloseReply(report_ref=await self._store.put_artifact(report.model_dump_json(by_alias=True).encode()))
+        ref = await self._store.put_artifact(report.model_dump_json(by_alias=True).encode())
+        await self._store.put_end(request.run, entry_of(report).model_dump(mode="json"))
+        return CloseReply(report_ref=ref)

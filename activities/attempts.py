@@ -1,0 +1,170 @@
+"""Attempts: which one this is, what a failed one may have cost, and when the next one comes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+
+from temporalio import activity
+from temporalio.exceptions import ApplicationError
+
+from activities.contract import AgentRequest
+from activities.ledger import Entry, Intent, Setback
+from activities.model import ModelError
+from activities.reading import AnswerReader
+from domain.briefing import Brief
+from domain.models import Agent, Failed, TaskError, TaskStatus, Try, Usage
+
+BACKOFF_FIRST, BACKOFF_LAST = timedelta(seconds=1), timedelta(minutes=1)
+"""Between attempts: 1, 2, 4 s ... with jitter, so that tasks that failed together do not come back together."""
+
+MOST_DOUBLINGS = 10
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at one call."""
+
+    request: AgentRequest
+    brief: Brief
+    agent: Agent
+    number: int
+    start: str
+    scheduled: datetime
+    """When it was due, by Temporal's clock."""
+
+    @classmethod
+    def of(cls, request: AgentRequest, brief: Brief, agent: Agent) -> Attempt:
+        """The attempt that this activity is."""
+        info = activity.info()
+        return cls(
+            request=request,
+            brief=brief,
+            agent=agent,
+            number=attempt_of(request),
+            start=info.workflow_run_id or "",
+            scheduled=info.current_attempt_scheduled_time,
+        )
+
+    @cached_property
+    def entry(self) -> Entry:
+        """Its place in the ledger: the same for every attempt at the same call."""
+        return Entry(self.request.run, self.request.task, self.request.step, self.brief.hash)
+
+    @cached_property
+    def worst(self) -> Usage:
+        """What it may cost at most. No token is shorter than a byte."""
+        return Usage(input=len(self.brief.model_dump_json().encode()), output=self.brief.max_tokens)
+
+    def intent(self) -> Intent:
+        """What is written down before the request."""
+        return Intent(
+            run=self.request.run,
+            task=self.request.task,
+            step=self.request.step,
+            start=self.start,
+            attempt=self.number,
+            attempts=self.request.attempts,
+            model=self.brief.model,
+            max_tokens=self.brief.max_tokens,
+            worst=self.worst,
+            at=datetime.now(UTC),
+        )
+
+    def error(self, error: ModelError) -> TaskError:
+        """The error as people read it."""
+        message = f"{error}, attempt {self.number} of {self.request.attempts}"
+        return TaskError(type=type(error).__name__, message=message, attempt=self.number, retryable=error.retryable)
+
+    def setback(self, error: ModelError, reader: AnswerReader, *, used: bool) -> Setback:
+        """What is written down after a request that brought no answer."""
+        told = Try(
+            attempt=self.number,
+            error=self.error(error),
+            at=datetime.now(UTC),
+            usage=reader.usage,
+            unsettled=self._unsettled(error, reader),
+        )
+        return Setback(told=told, start=self.start, used=used)
+
+    def _unsettled(self, error: ModelError, reader: AnswerReader) -> Usage:
+        """What the provider may bill beyond what it said: nothing, when it refused before it read the prompt."""
+        if not (error.may_be_billed or reader.begun):
+            return Usage()
+        return Usage(
+            input=0 if reader.input_told else self.worst.input,
+            output=max(0, self.worst.output - reader.usage.output),
+        )
+
+
+def attempt_of(request: AgentRequest) -> int:
+    """Which attempt of its task this activity is. Earlier starts of the task count: a wall gives no attempt back."""
+    return request.used + activity.info().attempt
+
+
+class CallFailed(Exception):
+    """A call without an answer that counts: why, which request it was, what it cost, and what came of it."""
+
+    def __init__(self, why: ModelError, number: int, *, usage: Usage, unsettled: Usage, text: str) -> None:
+        super().__init__(str(why))
+        self.why, self.number = why, number
+        self.usage, self.unsettled = usage, unsettled
+        self.text = text
+        self.waited = 0.0
+        """Seconds for which it waited for its part of the quota."""
+
+
+def spent_in_vain(setbacks: Sequence[Setback], start: str) -> tuple[Try, ...]:
+    """What a task that has ended must still tell of.
+
+    The attempts of this start. Of earlier starts only what used none of them: theirs were told when they were parked.
+    """
+    return tuple(
+        setback.told for setback in setbacks if (setback.start == start if setback.used else _may_have_cost(setback))
+    )
+
+
+def used_up(setbacks: Sequence[Setback], start: str) -> tuple[Try, ...]:
+    """The attempts that this start of a task has used."""
+    return tuple(setback.told for setback in setbacks if setback.used and setback.start == start)
+
+
+def failure(
+    attempt: Attempt,
+    failed: CallFailed,
+    setbacks: Sequence[Setback],
+    *,
+    output_ref: str | None,
+    backoff: timedelta,
+) -> ApplicationError:
+    """The failure for Temporal to retry, or to keep as the last word: with all that is known in its details."""
+    why, error = failed.why, attempt.error(failed.why)
+    met = 1 + sum(setback.told.error.type == error.type for setback in setbacks)
+    again = why.retryable and (why.at_most is None or met < why.at_most)
+    doublings = min(attempt.number - 1, MOST_DOUBLINGS)
+    delay = why.retry_after or backoff * 2**doublings * random.uniform(0.5, 1.5)  # noqa: S311
+    details = Failed(
+        asked=True,
+        status=TaskStatus.TIMED_OUT if why.timed_out else TaskStatus.FAILED,
+        error=error,
+        usage=failed.usage,
+        unsettled=failed.unsettled,
+        output_ref=output_ref,
+        output_bytes=len(failed.text.encode()) if output_ref else 0,
+        tries=spent_in_vain(setbacks, attempt.start),
+        waited_s=round(failed.waited, 3),
+    )
+    return ApplicationError(
+        error.message,
+        details,
+        type=error.type,
+        non_retryable=not again,
+        next_retry_delay=min(delay, BACKOFF_LAST) if again else None,
+    )
+
+
+def _may_have_cost(setback: Setback) -> bool:
+    return setback.told.usage + setback.told.unsettled != Usage()

@@ -1,0 +1,76 @@
+"""Keeping what is paid for, through a cancel and a store that is full or away."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import structlog
+
+from activities.attempts import Attempt
+from activities.ledger import Landed, Ledger, Setback
+from store import Store, StoreUnavailable
+
+KEEP_PATIENCE = 10.0
+"""Seconds that a cancel waits for a paid answer to be written down."""
+
+log = structlog.get_logger()
+
+
+class Keeper:
+    """What the door writes down of a call, and reads again."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._ledger = Ledger(store)
+
+    async def landed(self, attempt: Attempt) -> Landed | None:
+        """What the provider has already said to this call."""
+        return await self._ledger.landed(attempt.entry)
+
+    async def intend(self, attempt: Attempt) -> int:
+        """Write down that a request is about to be made; its number."""
+        return await self._ledger.intend(attempt.entry, attempt.intent())
+
+    async def keep(self, attempt: Attempt, landed: Landed) -> None:
+        """Write down an answer. It is tried until it is done: nobody shall pay it again."""
+
+        async def keep() -> None:
+            while True:
+                try:
+                    return await self._ledger.complete(attempt.entry, landed.completion, landed.number)
+                except StoreUnavailable as error:
+                    log.warning("answer_not_kept_yet", error=type(error).__name__)
+                    await asyncio.sleep(1)
+
+        keeping = asyncio.create_task(keep())
+        try:
+            await asyncio.shield(keeping)
+        except asyncio.CancelledError:
+            await asyncio.wait([keeping], timeout=KEEP_PATIENCE)
+            raise
+        finally:
+            keeping.cancel()
+
+    async def note(self, attempt: Attempt, number: int, setback: Setback) -> None:
+        """Write down what a request came to that brought no answer. Without a word it counts at its worst case."""
+        try:
+            await self._ledger.fail(attempt.entry, number, setback)
+        except StoreUnavailable as error:
+            log.warning("setback_not_kept", error=type(error).__name__)
+
+    async def setbacks(self, attempt: Attempt, *, but: int | None = None) -> tuple[Setback, ...]:
+        """The requests before this attempt that brought nothing. What cannot be read now does not change an outcome."""
+        try:
+            return await self._ledger.setbacks(attempt.entry, start=attempt.start, attempt=attempt.number, but=but)
+        except StoreUnavailable as error:
+            log.warning("setbacks_not_read", error=type(error).__name__)
+            return ()
+
+    async def keep_partial(self, text: str) -> str | None:
+        """Keep what came of an answer that does not count, for people to read. It is never an input."""
+        if not text:
+            return None
+        with suppress(StoreUnavailable):
+            return await self._store.put_artifact(text.encode())
+        return None

@@ -1,0 +1,140 @@
+"""What one process counts of a class of models, and of one call: all that it tells the bank, as sums since it began."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from time import monotonic
+
+from activities import quota_figures
+from activities.meter import Hold
+from activities.model import ModelError, Overloaded, RateLimited
+from domain.lineup import Lineup
+from domain.models import Usage
+from domain.quota.terms import Amounts, Measure, minus
+from domain.quota.words import Call, LaneReport, LaneWord, Seen, Standing
+
+WALL_WITHOUT_END = timedelta(seconds=30)
+"""How long a rate limit is believed whose end the provider did not tell."""
+
+
+@dataclass
+class LaneBook:
+    """What this process has to say of one class, and has heard of it."""
+
+    tell: Callable[[], None]
+    """To be called when the bank must hear something at once."""
+    lineup: Lineup = field(default_factory=Lineup)
+    flying: int = 0
+    back: Amounts = field(default_factory=dict)
+    answers: int = 0
+    seconds: float = 0.0
+    done: int = 0
+    troubles: int = 0
+    wall: float = 0.0
+    """When the provider takes calls again, on our clock."""
+    passed: int = 0
+    looks: int = 0
+    seen: tuple[int, Standing, Amounts, Amounts, float] | None = None
+    told: dict[Measure, int] | None = None
+    """The limits by the latest headers: others than before are news."""
+    word: LaneWord = field(default_factory=LaneWord)
+    free_until: float = 0.0
+
+    def report(self, now: float) -> LaneReport:
+        """All of it, as it is now."""
+        seen = None
+        if self.seen is not None:
+            number, standing, charged, drawn, left = self.seen
+            seen = Seen(number=number, standing=standing, charged=charged, drawn=drawn, age=now - left)
+        return LaneReport(
+            flying=self.flying,
+            back=self.back,
+            answers=self.answers,
+            seconds=self.seconds,
+            done=self.done,
+            troubles=self.troubles,
+            wall=max(0.0, self.wall - now),
+            passed=self.passed,
+            seen=seen,
+        )
+
+    def hear(self, call: Call, standing: Standing, drawn: Amounts, left: float) -> None:
+        """Headers have come: the latest are told to the bank, at once when they are news."""
+        self.looks += 1
+        self.seen = (self.looks, standing, call.amounts, drawn, left)
+        if self.told != standing.limits:
+            self.told = standing.limits
+            self.tell()
+
+    def pass_the_wall(self) -> None:
+        """A call that was sent to find out was answered: there is no wall any more, for anybody."""
+        self.wall = 0.0
+        self.passed += 1
+        self.tell()
+
+    def refuse(self, call: Call, error: ModelError) -> None:
+        """The provider has refused a call in spite of us: this process stops at once, the others when they ask."""
+        self.troubles += 1
+        quota_figures.refused(call.lane, type(error).__name__)
+        if isinstance(error, RateLimited):
+            self.wall = max(self.wall, monotonic() + (error.retry_after or WALL_WITHOUT_END).total_seconds())
+        self.free_until = 0.0
+        self.tell()
+
+
+class QuotaHold(Hold):
+    """One call's part of the quota, counted."""
+
+    def __init__(self, lane: LaneBook, call: Call, *, free: bool) -> None:
+        self._lane, self._call, self.free = lane, call, free
+        self._drawn = lane.word.drawn
+        self._left: float | None = None
+        self._spoke = False
+        self._usage: Usage | None = None
+
+    def begun(self) -> None:
+        """The request is about to leave: from here on it counts, whatever becomes of it."""
+        self._left = monotonic()
+
+    def heard(self, standing: Standing) -> None:
+        """Keep the latest headers for the bank."""
+        if self._left is not None:
+            self._lane.hear(self._call, standing, self._drawn, self._left)
+
+    def spoke(self) -> None:
+        """The time to the first words tells how busy the provider is."""
+        if self._left is not None and not self._spoke:
+            self._spoke = True
+            self._lane.answers += 1
+            self._lane.seconds += monotonic() - self._left
+
+    def settled(self, usage: Usage) -> None:
+        """What the provider counted: input that it had in its cache is not in it."""
+        self._usage = usage
+        self._lane.done += 1
+        if self._call.probe:
+            self._lane.pass_the_wall()
+
+    def refused(self, error: ModelError) -> None:
+        """A refusal for the account's limit is a wall for everybody; an overload or a timeout is a sign."""
+        if error.standing is not None:
+            self.heard(error.standing)
+        if isinstance(error, RateLimited | Overloaded) or error.timed_out:
+            self._lane.refuse(self._call, error)
+
+    def back(self) -> Amounts:
+        """What goes back: all of a call that was never made, and of any other what was counted too much."""
+        if self.free:
+            return {}  # it was not drawn
+        if self._left is None:
+            return self._call.amounts
+        if self._usage is None:
+            return {}
+        counted: Amounts = {
+            "requests": 1.0,
+            "input_tokens": float(self._usage.input + self._usage.cache_write),
+            "output_tokens": float(self._usage.output),
+        }
+        return minus(self._call.amounts, counted)
