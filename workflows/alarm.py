@@ -20,21 +20,24 @@ class Alarm:
         self._time: datetime | None = None
         self._timer: asyncio.Task[None] | None = None
 
-    def set(self, *times: datetime | None) -> None:
-        """Ring at the earliest of these times, or earlier if it is set so already."""
-        time = min((time for time in times if time is not None), default=None)
-        if time is None or (self._time is not None and self._time <= time):
+    def set(self, *reasons: tuple[datetime | None, str]) -> None:
+        """Ring at the earliest of these times, or earlier if it is set so already. The reason is for people to read."""
+        times = [(time, why) for time, why in reasons if time is not None]
+        if not times:
+            return
+        time, why = min(times)
+        if self._time is not None and self._time <= time:
             return
         if self._timer is not None:
             self._timer.cancel()
         self._time = time
-        self._timer = asyncio.create_task(self._ring_at(time))
+        self._timer = asyncio.create_task(self._ring_at(time, why))
 
     def ring(self) -> None:
         """Ring now."""
         self.rings = True
 
-    async def _ring_at(self, time: datetime) -> None:
-        await workflow.sleep(max(time - workflow.now(), timedelta(0)), summary="the earliest of all waits")
+    async def _ring_at(self, time: datetime, why: str) -> None:
+        await workflow.sleep(max(time - workflow.now(), timedelta(0)), summary=why)
         self._time = self._timer = None
         self.ring()

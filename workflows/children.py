@@ -18,9 +18,11 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.contract import AWAIT_TASKS, AwaitReply, AwaitRequest, control_queue, outcome_of_failure
+    from domain.leaflet import task_summary
     from domain.models import Outcome, TaskResult
     from domain.runs import TaskInput
     from workflows import policies
+    from workflows.policies import queue_priority
     from workflows.task import TaskWorkflow
 
 Tell = Callable[[str, Outcome], None]
@@ -34,6 +36,7 @@ class Children:
         self._tell = tell
         self._handles: dict[str, workflow.ChildWorkflowHandle[TaskWorkflow, TaskResult]] = {}
         self._unconfirmed: set[str] = set()
+        self._unwanted: set[str] = set()
         self._attached = set(in_flight)
         self._stopping = False
         self._observers: set[asyncio.Task[None]] = set()
@@ -48,15 +51,26 @@ class Children:
         """Whether the server knows of every child: only then may this run of the supervisor end."""
         return not self._unconfirmed
 
-    def attach(self) -> None:
-        """Begin to wait for the tasks that an earlier run of the supervisor had started."""
+    def attach(self, *, stopping: Iterable[str] = ()) -> None:
+        """Begin to wait for tasks that an earlier run of the supervisor had started, or was about to stop."""
         if self._attached:
             self._observe(self._await_attached())
+        for task in stopping:
+            self.stop_one(task)
 
-    def start(self, input: TaskInput) -> None:
+    def start(self, input: TaskInput, details: str) -> None:
         """Start the child of a task. A task that was parked starts again under the same id."""
         self._unconfirmed.add(input.task)
-        self._observe(self._child(input))
+        self._observe(self._child(input, details))
+
+    def stop_one(self, task: str) -> None:
+        """Cancel the child of a task; its end is told like any other."""
+        if task in self._handles:
+            self._handles[task].cancel()
+        elif task in self._unconfirmed:
+            self._unwanted.add(task)
+        elif task in self._attached:
+            self._observe(self._cancel_attached(task))
 
     async def stop(self) -> None:
         """Cancel every child and wait until all have ended."""
@@ -67,7 +81,7 @@ class Children:
             self._observe(self._cancel_attached(task))
         await workflow.wait_condition(lambda: not self.in_flight)
 
-    async def _child(self, input: TaskInput) -> None:
+    async def _child(self, input: TaskInput, details: str) -> None:
         try:
             handle = await workflow.start_child_workflow(
                 TaskWorkflow.run,
@@ -75,15 +89,19 @@ class Children:
                 id=f"{self._run}/{input.task}",
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
                 cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-                static_summary=f"{input.agent} does {input.task}",
+                static_summary=task_summary(input.agent, input.task),
+                static_details=details,
+                priority=queue_priority(self._run, input.priority),
             )
         except Exception as error:  # noqa: BLE001  whatever it is, the supervisor must hear that nothing started
             self._unconfirmed.discard(input.task)
+            self._unwanted.discard(input.task)
             self._tell(input.task, outcome_of_failure(error))
             return
         self._handles[input.task] = handle
         self._unconfirmed.discard(input.task)
-        if self._stopping:
+        if self._stopping or input.task in self._unwanted:
+            self._unwanted.discard(input.task)
             handle.cancel()  # the stop came before the start was confirmed
         try:
             outcome = (await handle).outcome

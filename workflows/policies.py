@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from temporalio.common import Priority as QueuePriority
 from temporalio.common import RetryPolicy
+from temporalio.workflow import unsafe
+
+with unsafe.imports_passed_through():
+    from domain.models import Priority, ref_of
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=10)
 """A worker beats once a second: ten missed beats are a dead worker, and a short cut of the network is not."""
@@ -40,6 +45,18 @@ WRITE_AT_ONCE = 200
 
 BATCH = 1000
 """Events in one request at most, so that a payload stays far below Temporal's limit."""
+
+
+QUEUE_PRIORITY = {Priority.HIGH: 2, Priority.NORMAL: 3, Priority.LOW: 4}
+"""Temporal's keys go from 1, the first, to 5; 3 is what has none."""
+
+
+def queue_priority(run: str, priority: Priority) -> QueuePriority:
+    """The place in a queue that is not empty: by priority, and among equals one run after the other.
+
+    The key of a run is a hash of its id, because Temporal takes 64 bytes.
+    """
+    return QueuePriority(priority_key=QUEUE_PRIORITY[priority], fairness_key=ref_of(run.encode())[-32:])
 
 
 def agent_retry(attempts: int) -> RetryPolicy:

@@ -16,21 +16,27 @@ from temporalio.exceptions import ApplicationError, CancelledError, is_cancelled
 with workflow.unsafe.imports_passed_through():
     from activities.contract import CLOSE_RUN, MESSAGE_LIMIT, CloseReply, CloseRequest, control_queue
     from domain.course import Course
+    from domain.leaflet import task_details
     from domain.models import Outcome, RunStatus
+    from domain.outlook import waits_of
     from domain.progress import Progress
-    from domain.runs import RunInput, RunSummary, RunView, Steering, TaskInput
+    from domain.requests import Make, Refused, Requests, once
+    from domain.runs import RunInput, RunSummary, RunView, TaskInput
+    from domain.steering import Steered
     from domain.step import Step
     from workflows import policies
     from workflows.alarm import Alarm
     from workflows.children import Children
+    from workflows.helm import Helm
     from workflows.journal import Journal
+    from workflows.window import Window
 
 Fact = Callable[[Progress, datetime], Step]
 """Something that happened, as the step it makes of any progress."""
 
 
 @workflow.defn(versioning_behavior=VersioningBehavior.PINNED)
-class SupervisorWorkflow:
+class SupervisorWorkflow(Helm):
     """One run of a plan.
 
     Decisions are pure steps in `domain/course.py`. This class turns facts into steps, and steps into commands: children
@@ -43,23 +49,23 @@ class SupervisorWorkflow:
         self._input = input
         self._run = workflow.info().workflow_id
         self._course = Course(input.outline)
+        self.requests = Requests(self._course.chart)
         self._progress = input.progress or Progress()
         self._ended_before = len(self._progress.ended)
         self._facts: deque[Fact] = deque()
         self._children = Children(self._run, input.in_flight, self._hear)
         self._alarm = Alarm()
         self._journal = Journal(self._run, on_written=self._alarm.ring)
-        self._memo_due = workflow.now()
+        self._window = Window(self._run, input, self._course, self._progress)
         self._held_back = False
         self._finished = False
-        self._paused = self._progress.paused  # as people were told; the fact of it may still be to be applied
 
     # The story
 
     @workflow.run
     async def run(self, input: RunInput) -> RunSummary:
         """Run the plan to its end. A cancel and a bug both stop the children before the run closes."""
-        self._children.attach()
+        self._children.attach(stopping=self._progress.stopping)
         try:
             summary = await self._story_or_cancel()
         except Exception as bug:  # the one boundary: a plain exception would leave the run RUNNING for ever
@@ -82,8 +88,7 @@ class SupervisorWorkflow:
             return await self._close_after_cancel()
 
     async def _story(self) -> RunSummary:
-        if self._input.progress is None:
-            self._take(self._course.begin(workflow.now()))
+        self._begin()
         while True:
             self._apply_facts()
             self._take(self._course.wake(self._progress, workflow.now()))
@@ -98,6 +103,11 @@ class SupervisorWorkflow:
             self._write_events()
             await self._wait_for_a_fact_or_a_time()
 
+    def _begin(self) -> None:
+        """Take the first step, unless it was taken: an update that came with the start is heard before the story."""
+        if self._input.progress is None and self._progress.started is None:
+            self._take(self._course.begin(workflow.now()))
+
     def _apply_facts(self) -> None:
         while self._facts:
             fact = self._facts.popleft()
@@ -106,6 +116,8 @@ class SupervisorWorkflow:
     def _take(self, step: Step) -> None:
         self._progress = step.progress
         self._journal.note(step.events)
+        for id in step.stops:
+            self._children.stop_one(id)
 
     def _launch(self) -> None:
         """Start what may start; what one workflow task cannot carry goes on when these starts are confirmed."""
@@ -124,19 +136,29 @@ class SupervisorWorkflow:
                     inputs=self._course.inputs(self._progress, id),
                     timeout=task.timeout,
                     attempts=task.attempts,
-                )
+                    used=self._progress.used.get(id, 0),
+                    step=1 + self._progress.rounds.get(id, 0),
+                    note=self._progress.notes.get(id),
+                    priority=task.priority,
+                    rank=self._course.rank(self._progress, id),
+                    probe=any(wall.probe == id for wall in self._progress.barriers.values()),
+                ),
+                details=task_details(self._run, task, simulated=self._input.simulated),
             )
 
     def _write_events(self) -> None:
-        """Write a batch when it is due and, now and then, tell in the memo how far the run has come."""
+        """Write a batch when it is due, and show how far the run has come."""
         now = workflow.now()
-        if self._journal.write_if_due(now) and now >= self._memo_due:
-            self._memo_due = now + policies.MEMO_EVERY
-            census = self._course.census(self._progress).model_dump()
-            workflow.upsert_memo({"status": self._course.status(self._progress).value, "census": census})
+        if self._journal.write_if_due(now):
+            self._window.refresh(self._progress, now)
+        else:
+            self._window.look(self._progress, now)
 
     async def _wait_for_a_fact_or_a_time(self) -> None:
-        self._alarm.set(self._course.next_wake(self._progress), self._journal.due)
+        self._alarm.set(
+            (self._course.next_wake(self._progress), "until the first wait of a task ends"),
+            (self._journal.due, "until the next events are written"),
+        )
         waits_for_confirmation = self._held_back or self._must_continue_as_new()
         await workflow.wait_condition(
             lambda: bool(self._facts) or self._alarm.rings or (waits_for_confirmation and self._children.confirmed)
@@ -158,8 +180,6 @@ class SupervisorWorkflow:
 
         Only when every child is known to the server, every event is written, every handler has finished and no fact
         has come meanwhile: nothing may be lost on the way. Until then nothing new is started.
-
-        The memo goes along as it is now: by itself only that of the start would, and the door would miss a pause.
         """
         if not self._children.confirmed:
             return
@@ -168,13 +188,14 @@ class SupervisorWorkflow:
         if self._facts:
             return
         carried = {"progress": self._progress, "in_flight": self._children.in_flight}
-        workflow.continue_as_new(self._input.model_copy(update=carried), memo=workflow.memo())
+        workflow.continue_as_new(self._input.model_copy(update=carried), **self._window.carried(self._progress))
 
     async def _close(self) -> RunSummary:
         """Write the last events and the report; the summary says where it is. After a cancel it is done again."""
         if not self._finished:
             self._finished = True
             self._take(self._course.finish(self._progress, workflow.now()))
+        self._window.tell(self._progress)
         await self._journal.write_all()
         reply = await workflow.execute_activity(
             CLOSE_RUN,
@@ -192,7 +213,7 @@ class SupervisorWorkflow:
             tokens=self._progress.usage,
             report_ref=reply.report_ref,
         )
-        workflow.upsert_memo({"status": summary.status.value, "summary": summary})
+        self._window.close(self._progress, summary)
         await workflow.wait_condition(workflow.all_handlers_finished)
         return summary
 
@@ -201,59 +222,54 @@ class SupervisorWorkflow:
         self._apply_facts()
         if not self._course.is_over(self._progress):
             self._take(self._course.cancel(self._progress, workflow.now()))
+            self._window.tell(self._progress)
             await self._children.stop()
             self._apply_facts()
         return await self._close()
 
     async def _close_after_bug(self, error: BaseException) -> None:
         """Stop the children, which would go on paying, and leave the reason in the event log."""
-        await self._children.stop()
+        self._window.tell(self._progress, bug=repr(error))
+        await self._children.stop()  # whatever else goes wrong here, they must not go on
         self._take(self._course.break_off(self._progress, workflow.now(), repr(error)))
         await self._journal.write_all()
-        workflow.upsert_memo({"status": RunStatus.FAILED.value})
+        self._window.close_after_bug(self._progress, repr(error))
 
     # What people may ask and do
 
     @workflow.query
     def view(self) -> RunView:
-        """The state now, with the events that are not in the store yet."""
+        """The state now, why tasks wait, and the events that are not in the store yet."""
         return RunView(
             status=self._course.status(self._progress),
             census=self._course.census(self._progress),
             events=self._journal.unwritten,
+            waits=waits_of(self._course.chart, self._progress),
         )
 
-    @workflow.update
-    def pause(self, steering: Steering) -> None:
-        """Start nothing new; calls at work finish. The memo stops the door at once."""
-        self._paused = True
-        workflow.upsert_memo({"paused": True})
-        self._facts.append(lambda progress, now: self._course.pause(progress, now, steering.by))
+    def steer(self, make: Make) -> Steered:
+        """Make a change that was asked for, at once, so that whoever asks next sees it. The same one is made once."""
+        self._begin()
+        was_paused = self._progress.paused
+        step = self._tried(self._progress, make)
+        self._take(step)
+        if self._progress.paused is not was_paused:
+            workflow.upsert_memo({"paused": self._progress.paused})  # the door looks here before every call
+        self._alarm.ring()
+        return step.answer or Steered(done="done")
 
-    @pause.validator
-    def check_pause(self, steering: Steering) -> None:
-        """A paused run cannot be paused."""
-        self._check_going()
-        if self._paused:
-            raise ApplicationError("the run is paused already", type="Refused")
+    def check(self, make: Make) -> None:
+        """Refuse what cannot be done: a step is pure, so trying it changes nothing."""
+        unbegun = self._input.progress is None and self._progress.started is None
+        self._tried(self._course.begin(workflow.now()).progress if unbegun else self._progress, make)
 
-    @workflow.update
-    def resume(self, steering: Steering) -> None:
-        """Go on."""
-        self._paused = False
-        workflow.upsert_memo({"paused": False})
-        self._facts.append(lambda progress, now: self._course.resume(progress, now, steering.by))
-
-    @resume.validator
-    def check_resume(self, steering: Steering) -> None:
-        """Only a paused run can be resumed."""
-        self._check_going()
-        if not self._paused:
-            raise ApplicationError("the run is not paused", type="Refused")
-
-    def _check_going(self) -> None:
-        if self._progress.cancelled or self._course.is_over(self._progress):
-            raise ApplicationError("the run is at its end", type="Refused")
+    def _tried(self, progress: Progress, make: Make) -> Step:
+        """The step that an update asks for. A refusal fails the update and nothing else: a replay skips the check."""
+        info = workflow.current_update_info()
+        try:
+            return once(progress, info.id if info is not None else "", make, workflow.now())
+        except Refused as refused:
+            raise ApplicationError(str(refused), type="Refused") from None
 
 
 async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from temporalio import exceptions, workflow
 from temporalio.common import VersioningBehavior
 from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, TimeoutType, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
     from activities.contract import MESSAGE_LIMIT, RUN_AGENT, AgentReply, AgentRequest
+    from domain.details import outcome_details, work_details
+    from domain.leaflet import task_summary
     from domain.models import Answered, Failed, Stopped, TaskError, TaskResult, TaskStatus
     from domain.runs import TaskInput
     from workflows import policies
@@ -20,6 +24,16 @@ class TaskWorkflow:
     @workflow.run
     async def run(self, input: TaskInput) -> TaskResult:
         """Ask the agent; a failure is a result too, so that its reason reaches the supervisor whole."""
+        workflow.set_current_details(work_details(input, workflow.now()))
+        try:
+            result = await self._ask(input)
+        except (CancelledError, asyncio.CancelledError):
+            workflow.set_current_details(outcome_details(Stopped(why="the task was cancelled"), workflow.now()))
+            raise
+        workflow.set_current_details(outcome_details(result.outcome, workflow.now()))
+        return result
+
+    async def _ask(self, input: TaskInput) -> TaskResult:
         request = AgentRequest(
             run=input.run,
             chain=input.chain,
@@ -28,6 +42,12 @@ class TaskWorkflow:
             inputs=input.inputs,
             timeout=input.timeout,
             attempts=input.attempts,
+            used=input.used,
+            step=input.step,
+            note=input.note,
+            priority=input.priority,
+            rank=input.rank,
+            probe=input.probe,
         )
         try:
             reply = await workflow.execute_activity(
@@ -36,10 +56,11 @@ class TaskWorkflow:
                 result_type=AgentReply,
                 start_to_close_timeout=input.timeout + policies.DOOR_ALLOWANCE,
                 heartbeat_timeout=policies.HEARTBEAT_TIMEOUT,
-                retry_policy=policies.agent_retry(input.attempts),
+                retry_policy=policies.agent_retry(max(1, input.attempts - input.used)),
                 # A cancel waits for the door's word: an answer that came just then is paid for, and is kept.
                 cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-                summary=f"{input.agent} does {input.task}",
+                summary=task_summary(input.agent, input.task),
+                priority=policies.queue_priority(input.run, input.priority),
             )
         except ActivityError as error:
             if is_cancelled_exception(error) or workflow.cancellation_reason() is not None:
