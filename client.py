@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import secrets
+import uuid
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from temporalio.client import (
+    Client,
     WorkflowExecutionStatus,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
@@ -16,18 +20,44 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from domain.events import timestamp
+from domain.leaflet import run_details, run_summary
+from domain.models import Plan, RunStatus
 from domain.planning import Planned
 from domain.progress import outline_of
-from domain.runs import RunInput, Steering
+from domain.runs import RunInput
+from domain.steering import Setting, Steered, Steering, TaskSteering
 from payloads import check_size
 from reader import RunReader, UnknownRun
-from store import RUN_ID
+from store import RUN_ID, Store
+from telemetry.exporting import traced
 from workflows.supervisor import SupervisorWorkflow
+from workflows.window import attributes_of
 
 __all__ = ["OtherPlan", "RunClient", "SteeringRefused", "UnknownRun"]
 
 UPDATE_TIMEOUT = timedelta(seconds=30)
 """An update needs a worker too, and is worth a longer wait."""
+
+UPDATE_TRY = timedelta(seconds=5)
+"""For one try of an update; it is sent again under the same id."""
+
+SEND_AGAIN, SEND_AGAIN_LAST = 0.2, 3.0
+"""Seconds, more or less, until a change that did not get through is sent again: the first time, and at most."""
+
+AT_ONCE = 8
+"""Changes of this process under way: a server that has not been told otherwise takes ten of a run."""
+
+PASSING = frozenset(
+    {
+        RPCStatusCode.RESOURCE_EXHAUSTED,  # too many updates of the run are under way
+        RPCStatusCode.UNAVAILABLE,
+        RPCStatusCode.FAILED_PRECONDITION,  # a workflow task failed meanwhile, as on a very busy worker
+        RPCStatusCode.DEADLINE_EXCEEDED,
+        RPCStatusCode.ABORTED,
+        RPCStatusCode.CANCELLED,
+    }
+)
+"""What Temporal says when the same words may get through a moment later."""
 
 LIST_LAG = timedelta(minutes=1)
 """How far Temporal's list of workflows may be behind."""
@@ -44,12 +74,27 @@ class SteeringRefused(Exception):
 class RunClient(RunReader):
     """Starts runs and steers them, and looks at them as any reader does."""
 
+    def __init__(self, client: Client | None, store: Store) -> None:
+        super().__init__(client, store)
+        self._places = asyncio.Semaphore(AT_ONCE)
+
     # Start
 
+    @traced("submit")
     async def submit(
-        self, planned: Planned, *, id: str | None, simulated: bool, queue: str, continue_after: int | None = None
+        self,
+        planned: Planned,
+        *,
+        id: str | None,
+        simulated: bool,
+        queue: str,
+        provider: str | None = None,
+        continue_after: int | None = None,
     ) -> str:
-        """Start a run and give its id. The same id with the same plan is the same run, ended or not."""
+        """Start a run and give its id. The same id with the same plan is the same run, ended or not.
+
+        `provider` is where a live run asks, for people to read.
+        """
         plan = planned.plan
         run = id or new_id(plan.name)
         if not RUN_ID.fullmatch(run):
@@ -61,6 +106,7 @@ class RunClient(RunReader):
             simulated=simulated,
             outline=outline_of(plan),
             continue_after=continue_after,
+            attributes=True,
         )
         check_size("the plan's outline", input)
         for file in planned.contents.values():
@@ -70,15 +116,22 @@ class RunClient(RunReader):
             "name": plan.name,
             "plan_ref": input.plan_ref,
             "simulated": simulated,
+            "provider": provider,
             "submitted": timestamp(datetime.now(UTC)),
         }
         standing = await self._store.put_manifest(run, manifest)
         if (standing["plan_ref"], standing["simulated"]) != (input.plan_ref, simulated):
             raise OtherPlan(f"the run {run!r} exists with another plan: choose another --id")
-        await self._start(run, input, queue)
+        try:
+            await self._start(run, input, plan, queue)
+        except RPCError as error:
+            if error.status is not RPCStatusCode.INVALID_ARGUMENT:
+                raise
+            # A server that does not know our search attributes says so like this: the run goes without them.
+            await self._start(run, input.model_copy(update={"attributes": False}), plan, queue)
         return run
 
-    async def _start(self, run: str, input: RunInput, queue: str) -> None:
+    async def _start(self, run: str, input: RunInput, plan: Plan, queue: str) -> None:
         try:
             await self._temporal.start_workflow(
                 SupervisorWorkflow.run,
@@ -88,7 +141,9 @@ class RunClient(RunReader):
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 memo={"plan_ref": input.plan_ref, "simulated": input.simulated},
-                static_summary=f"{input.name}: {len(input.outline.tasks)} tasks",
+                search_attributes=attributes_of(input.name, RunStatus.RUNNING) if input.attributes else None,
+                static_summary=run_summary(plan, simulated=input.simulated),
+                static_details=run_details(run, plan, simulated=input.simulated),
             )
         except WorkflowAlreadyStartedError:
             return  # it has ended before: the same run
@@ -99,24 +154,79 @@ class RunClient(RunReader):
         """Ask Temporal to cancel the run, as the button in its Web UI does."""
         await self._handle(run).cancel()
 
-    async def pause(self, run: str, by: str) -> None:
+    async def pause(self, run: str, by: str, note: str | None = None) -> Steered:
         """Start nothing new; calls at work finish."""
-        await self._update(run, "pause", Steering(by=by))
+        return await self._steer(run, "pause", Steering(by=by, note=note))
 
-    async def resume(self, run: str, by: str) -> None:
+    async def resume(self, run: str, by: str, note: str | None = None) -> Steered:
         """Go on after a pause."""
-        await self._update(run, "resume", Steering(by=by))
+        return await self._steer(run, "resume", Steering(by=by, note=note))
 
-    async def _update(self, run: str, verb: str, steering: Steering) -> None:
+    async def set(self, run: str, by: str, *, max_concurrency: int | None, note: str | None = None) -> Steered:
+        """Change how many tasks may be at work at once."""
+        return await self._steer(run, "set", Setting(by=by, note=note, max_concurrency=max_concurrency))
+
+    async def approve(self, run: str, tasks: Iterable[str], by: str, note: str | None = None) -> Steered:
+        """Let tasks start that wait for approval; the note goes to their agents."""
+        return await self._steer(run, "approve", TaskSteering(by=by, note=note, tasks=tuple(tasks)))
+
+    async def reject(self, run: str, tasks: Iterable[str], by: str, note: str | None = None) -> Steered:
+        """Skip tasks that wait for approval, and what cannot do without them."""
+        return await self._steer(run, "reject", TaskSteering(by=by, note=note, tasks=tuple(tasks)))
+
+    async def skip(self, run: str, tasks: Iterable[str], by: str, note: str | None = None) -> Steered:
+        """End tasks without doing them; one at work is stopped."""
+        return await self._steer(run, "skip", TaskSteering(by=by, note=note, tasks=tuple(tasks)))
+
+    async def retry(self, run: str, tasks: Iterable[str], by: str, note: str | None = None) -> Steered:
+        """Do again what did not succeed: these tasks, or all, and what was skipped because of them."""
+        return await self._steer(run, "retry", TaskSteering(by=by, note=note, tasks=tuple(tasks)))
+
+    async def _steer(self, run: str, verb: str, steering: Steering) -> Steered:
+        """Have one change made, exactly once, or hear why not.
+
+        The id of the update is chosen here and sent along with every try, so that a run which has heard it already
+        answers what it answered then.
+        """
         try:
-            async with asyncio.timeout(UPDATE_TIMEOUT.total_seconds()):
-                await self._handle(run).execute_update(verb, steering)
+            async with self._places:
+                answer = await self._update(run, verb, steering, id=uuid.uuid4().hex)
         except WorkflowUpdateFailedError as error:
             words = error.cause.message if isinstance(error.cause, ApplicationError) else str(error.cause)
             raise SteeringRefused(f"{verb} {run} was refused: {words}.") from error
-        except (WorkflowUpdateRPCTimeoutOrCancelledError, TimeoutError) as error:
-            message = f"No worker took {verb} {run} yet; it is applied when one comes. Is this home up?"
-            raise SteeringRefused(message) from error
+        return answer or Steered(done="done")
+
+    async def _update(self, run: str, verb: str, steering: Steering, id: str) -> Steered | None:
+        """Send it until it was heard. Runs that were begun by release 0.2.0 answer nothing.
+
+        Each try has a time of its own: one that reached a run just as it continued as new is never answered, and
+        Temporal's client hides from a timeout around it that it was cancelled.
+        """
+        clock = asyncio.get_running_loop().time
+        end, pause = clock() + UPDATE_TIMEOUT.total_seconds(), SEND_AGAIN
+        while True:
+            try:
+                answer = await self._handle(run).execute_update(
+                    verb, steering, id=id, result_type=Steered, rpc_timeout=UPDATE_TRY
+                )
+            except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    raise asyncio.CancelledError from error
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    raise SteeringRefused(f"{verb} {run} was refused: the run has ended.") from error
+                if error.status not in PASSING:
+                    raise
+            else:
+                return Steered.model_validate(answer) if answer is not None else None
+            if clock() > end:
+                message = (
+                    f"No worker took {verb} {run} within {UPDATE_TIMEOUT.total_seconds():g} s. It may still be applied "
+                    "when one comes: look before you send it again. Is this home up?"
+                )
+                raise SteeringRefused(message)
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311  so that a crowd does not come back as one
+            pause = min(2 * pause, SEND_AGAIN_LAST)
 
     async def open_runs(self) -> list[str]:
         """Runs of this store that Temporal has open. Its list lags behind, so what it may not know yet is asked for."""

@@ -1,18 +1,22 @@
 """Looking at runs: what the event log says, and what Temporal says where the log is behind.
 
-Readers cost a run nothing: they read the store. Only the last second, which is not written yet, is asked of the
-supervisor, and once in a while Temporal is asked whether a run was ended from outside.
+Watchers cost a run nothing: they read the event log and the boards in the store, and once in a while ask Temporal
+whether the run was ended from outside. Who looks once also asks the supervisor for the last second, which is not
+written yet.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from temporalio.client import (
     Client,
+    WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
@@ -20,22 +24,31 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
+from boards import Boards
 from domain.briefing import brief_for, readable
-from domain.events import Event
-from domain.models import Input, Plan, RunStatus, TaskStatus
-from domain.report import INLINE_LIMIT, Picture, Report
+from domain.events import Event, timestamp
+from domain.models import Plan, RunStatus
+from domain.picture import Picture
+from domain.report import INLINE_LIMIT, Report
 from domain.runs import RunSummary, RunView
-from store import Store
+from stalls import find_stall, is_quiet
+from store import Store, StoreUnavailable
 from workflows.supervisor import SupervisorWorkflow
 
-LOOK = 0.5
-"""Seconds between two looks of a watcher at the event log."""
+LOOK_FIRST, LOOK_LAST = 0.5, 2.0
+"""Seconds between two looks of a watcher at the store: the first while things happen, the last when nothing does."""
 
-ASK_TEMPORAL = 2.0
-"""Seconds between two questions of a watcher whether the run was ended from outside."""
+LOOK_SLOWER = 1.2
+"""The factor from one look in vain to the next."""
+
+ASK_TEMPORAL = 5.0
+"""Seconds, more or less, without an event after which a watcher asks whether the run was ended from outside."""
 
 QUERY_TIMEOUT = timedelta(seconds=3)
 """A query needs a worker; without one the store tells what is known."""
+
+JUST_SUBMITTED = timedelta(seconds=20)
+"""How long a start may be on its way from whoever submits to Temporal."""
 
 ENDED_FROM_OUTSIDE = {
     WorkflowExecutionStatus.TERMINATED: (RunStatus.CANCELLED, "the run was terminated"),
@@ -55,21 +68,27 @@ class RunReader:
     def __init__(self, client: Client | None, store: Store) -> None:
         self._client = client
         self._store = store
-        self.silent = False
-        """Whether Temporal did not answer the last question of a watcher."""
+        self._unanswered: set[str] = set()
 
     @property
     def online(self) -> bool:
         """Whether there is a server to ask."""
         return self._client is not None
 
+    @property
+    def silent(self) -> str | None:
+        """Who did not answer the last question of a watcher, in a sentence."""
+        return " ".join(f"{who} does not answer." for who in sorted(self._unanswered)) or None
+
     async def resolve(self, words: str) -> str:
         """The run that is meant: an id, a unique prefix, or `latest`."""
         runs = await self._store.runs()
         if words in runs:
             return words
-        if words == "latest" and runs:
-            manifests = [manifest for run in runs if (manifest := await self._store.manifest(run))]
+        manifests = (
+            [manifest for run in runs if (manifest := await self._store.manifest(run))] if words == "latest" else []
+        )
+        if manifests:
             return str(max(manifests, key=lambda manifest: str(manifest["submitted"]))["run"])
         fitting = [run for run in runs if run.startswith(words)]
         if len(fitting) == 1:
@@ -79,6 +98,26 @@ class RunReader:
         there = f"; there are {', '.join(runs[-3:])}{' and others' if len(runs) > 3 else ''}" if runs else ""
         raise UnknownRun(f"there is no run {words!r} here{there}")
 
+    async def runs(self) -> list[str]:
+        """The ids of all runs of this store."""
+        return await self._store.runs()
+
+    async def manifest(self, run: str) -> dict[str, Any] | None:
+        """What was submitted as this run."""
+        return await self._store.manifest(run)
+
+    async def end(self, run: str) -> dict[str, Any] | None:
+        """How the run ended, as it told itself."""
+        return await self._store.end(run)
+
+    async def glance(self, run: str) -> Picture:
+        """The run as its event log tells it, at most a second old: no worker is asked."""
+        picture = await self._begin_picture(run)
+        await self._catch_up(picture)
+        if not picture.ended:
+            await self._notice_an_outside_end(picture)
+        return picture
+
     async def picture(self, run: str) -> Picture:
         """The run as it is now: what the store has, and what the supervisor has not written yet."""
         picture = await self._begin_picture(run)
@@ -86,22 +125,30 @@ class RunReader:
         if not picture.ended:
             await self._add_unwritten(picture)
             await self._notice_an_outside_end(picture)
+            await Boards(self._store).tell(picture)
         return picture
 
     async def watch(self, run: str) -> AsyncIterator[Picture]:
-        """The run again and again, until it has ended. Reads the event log, so that watchers cost the run nothing."""
+        """The run again and again, until it has ended: at least every two seconds, four times as often while it moves.
+
+        Makes no query while the run goes on, so that watchers cost its workers nothing.
+        """
         picture = await self._begin_picture(run)
-        asked = 0.0
+        boards = Boards(self._store)
+        clock = asyncio.get_running_loop().time
+        look, ask_at = LOOK_FIRST, clock()
         while True:
-            await self._catch_up(picture)
-            clock = asyncio.get_running_loop().time()
-            if not picture.ended and clock - asked > ASK_TEMPORAL:
-                asked = clock
-                await self._notice_an_outside_end(picture)
+            seen = picture.last
+            asks = clock() >= ask_at
+            await self._look(picture, boards, ask_temporal=asks)
             yield picture
             if picture.ended:
                 return
-            await asyncio.sleep(LOOK)
+            moves = picture.last > seen
+            if asks or moves:
+                ask_at = clock() + ASK_TEMPORAL * random.uniform(0.8, 1.2)  # noqa: S311  so that 50 do not ask at once
+            look = LOOK_FIRST if moves else min(look * LOOK_SLOWER, LOOK_LAST)
+            await asyncio.sleep(look)
 
     async def report(self, picture: Picture) -> Report:
         """The report of a picture, with every output that is small enough to show in place."""
@@ -109,27 +156,15 @@ class RunReader:
         texts = {ref: await self.text(ref) for ref in sorted({task.output_ref for task in seen if task.output_ref})}
         return picture.report(texts, datetime.now(UTC))
 
-    def inputs(self, picture: Picture, id: str) -> tuple[Input, ...]:
-        """What the needs of a task have come to so far."""
-        task = next(task for task in picture.plan.tasks if task.id == id)
-        needs = [(need.task, picture.tasks[need.task]) for need in task.needs]
-        return tuple(
-            Input(
-                task=need,
-                status=seen.status,
-                ref=seen.output_ref if seen.status is TaskStatus.SUCCEEDED else None,
-                why=seen.error.message if seen.error else None,
-            )
-            for need, seen in needs
-        )
-
     async def brief(self, picture: Picture, id: str) -> str:
         """What the agent of a task was told, or would be told now."""
         task = next(task for task in picture.plan.tasks if task.id == id)
-        inputs = self.inputs(picture, id)
+        inputs = picture.inputs(id)
         refs = {*(file.ref for file in task.files), *(input.ref for input in inputs if input.ref is not None)}
         texts = {ref: await self.text(ref) for ref in sorted(refs)}
-        return readable(brief_for(picture.plan, task, inputs, texts))
+        decision = picture.tasks[id].approval
+        note = decision.note if decision is not None and decision.answer == "approved" else None
+        return readable(brief_for(picture.plan, task, inputs, texts, note))
 
     async def text(self, ref: str) -> str:
         """A text in the store."""
@@ -170,11 +205,28 @@ class RunReader:
         if manifest is None:
             raise UnknownRun(f"there is no run {run!r} here")
         plan = Plan.model_validate_json(await self._store.artifact(manifest["plan_ref"]))
-        return Picture(run, plan, simulated=bool(manifest["simulated"]))
+        return Picture(run, plan, simulated=bool(manifest["simulated"]), provider=manifest.get("provider"))
+
+    async def _is_just_submitted(self, run: str) -> bool:
+        """Whether Temporal may not have heard of the run yet: it is written down before it is started."""
+        manifest = await self._store.manifest(run)
+        return manifest is not None and manifest["submitted"] > timestamp(datetime.now(UTC) - JUST_SUBMITTED)
 
     async def _catch_up(self, picture: Picture) -> None:
         async for event in self._store.events(picture.run, after=picture.last):
             picture.add([event])
+
+    async def _look(self, picture: Picture, boards: Boards, *, ask_temporal: bool) -> None:
+        """One look of a watcher. A store that is away for a moment ends no watch."""
+        try:
+            await self._catch_up(picture)
+            if ask_temporal and not picture.ended:
+                await self._notice_an_outside_end(picture)
+            if not picture.ended:
+                await boards.tell(picture)
+            self._unanswered.discard("The store")
+        except StoreUnavailable:
+            self._unanswered.add("The store")
 
     async def _unwritten(self, run: str) -> tuple[Event, ...]:
         if self._client is None:
@@ -196,17 +248,29 @@ class RunReader:
             return
         try:
             description = await self._handle(picture.run).describe(rpc_timeout=QUERY_TIMEOUT)
-            self.silent = False
+            self._unanswered.discard("Temporal")
         except RPCError as error:
-            self.silent = error.status is not RPCStatusCode.NOT_FOUND
-            if error.status is RPCStatusCode.NOT_FOUND:
-                reason = "Temporal does not know this run: it was never started, or its history has expired"
+            picture.stall = None  # what cannot be asked for may have been mended
+            if error.status is not RPCStatusCode.NOT_FOUND or "namespace" in error.message.lower():
+                self._unanswered.add("Temporal")  # a namespace that is not there says nothing of the run
+            elif not await self._is_just_submitted(picture.run):
+                reason = (
+                    "Temporal does not know this run: it was never started, its history has expired, "
+                    "or it was submitted to another Temporal"
+                )
                 picture.close_from_outside(RunStatus.FAILED, None, reason)
             return
         if description.status is None or description.status is WorkflowExecutionStatus.RUNNING:
+            await self._notice_a_stall(picture, description)
             return
         await self._catch_up(picture)  # its own last word, if it had one
         if not picture.ended and description.status in ENDED_FROM_OUTSIDE:
             await self._add_unwritten(picture)  # Temporal still tells what it had not written when it was ended
             status, reason = ENDED_FROM_OUTSIDE[description.status]
             picture.close_from_outside(status, description.close_time, reason)
+
+    async def _notice_a_stall(self, picture: Picture, description: WorkflowExecutionDescription) -> None:
+        now = datetime.now(UTC)
+        if is_quiet(picture, now):
+            await Boards(self._store).tell(picture)  # a worker that is heard of is at work
+        picture.stall = await find_stall(self._temporal, description, picture, now)
