@@ -2,59 +2,74 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Coroutine
-from datetime import UTC, datetime, timedelta
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.exceptions import TyperException
 
-from terminal.outcome import Exit, Refusal, show_refusal
+from terminal import helm
+from terminal.outcome import Exit, Refusal, ended, show_refusal
+from terminal.said import Said, do, hear, session
+from terminal.words import (
+    Agents,
+    Concurrency,
+    Debug,
+    Home,
+    Json,
+    Limit,
+    PaceWord,
+    Params,
+    PlanFile,
+    RunId,
+    RunWords,
+    Script,
+    Simulate,
+    TaskId,
+    limit_of,
+    pace_of,
+    params_of,
+    time_of,
+)
+
+VERSION = "0.4.0"
 
 app = typer.Typer(
     help="Hand over a plan of agent tasks in the evening, read a truthful report in the morning.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Home = Annotated[Path | None, typer.Option("--home", metavar="DIR", help="The home folder.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show tracebacks.")]
-RunWords = Annotated[str, typer.Argument(metavar="RUN", help="An id, a unique prefix, or 'latest'.")]
-PlanFile = Annotated[str, typer.Argument(metavar="PLAN", help="A plan file, or - for standard input.")]
-TaskId = Annotated[str | None, typer.Argument(metavar="[TASK]", help="One task of it.")]
-Params = Annotated[list[str] | None, typer.Option("--param", metavar="K=V", help="A parameter of the plan.")]
-Agents = Annotated[Path | None, typer.Option("--agents", metavar="FILE", help="Another agents.yaml.")]
-Concurrency = Annotated[int | None, typer.Option("--max-concurrency", metavar="N", help="Tasks at work at once.")]
-Simulate = Annotated[bool, typer.Option("--simulate", help="Use the simulator even when there are credentials.")]
-Limit = Annotated[str | None, typer.Option("--timeout", metavar="30m", help="Stop waiting, not the run.")]
+
+def _version(wanted: bool) -> None:  # noqa: FBT001  as typer calls it
+    if wanted:
+        sys.stdout.write(f"nightcrew {VERSION}\n")
+        raise typer.Exit
 
 
-class Said:
-    """What was said before the command: it holds for every command."""
-
-    home: Path | None = None
-    json = False
-    debug = False
+Version = Annotated[
+    bool, typer.Option("--version", metavar="", help="Show the version.", callback=_version, is_eager=True)
+]
 
 
 @app.callback()
-def before(home: Home = None, json: Json = False, debug: Debug = False) -> None:  # noqa: D103
+def before(home: Home = None, json: Json = False, debug: Debug = False, version: Version = False) -> None:  # noqa: D103
+    del version
     Said.home, Said.json, Said.debug = home, json, debug
 
 
 @app.command("run", rich_help_panel="Start")
 def run_command(
     plan: PlanFile,
-    id: Annotated[str | None, typer.Option("--id", help="The run's id. Same id, same plan: same run.")] = None,
+    id: RunId = None,
     simulate: Simulate = False,
+    script: Script = None,
     max_concurrency: Concurrency = None,
+    mode: PaceWord = None,
     param: Params = None,
     agents: Agents = None,
     timeout: Limit = None,
@@ -62,61 +77,164 @@ def run_command(
     json: Json = False,
 ) -> int:
     """Start a plan, watch it, print its report; the exit code tells the outcome."""
-    _hear(home, json)
-    from terminal import plans, running
+    hear(home, json)
+    from terminal import starting
 
-    planned = plans.read_plan(plan, params=param or [], agents=agents, max_concurrency=max_concurrency)
-    limit = _limit(timeout)
-    return _do(running.run_plan(_session(), planned, id=id, simulate=simulate, limit=limit, as_json=Said.json))
+    shape = {"max_concurrency": max_concurrency, "pace": pace_of(mode)}
+    here = session()
+    order = _order(here, plan, param, agents, **shape, id=id, simulate=simulate, script=script)
+    return do(starting.run(here, order, limit=limit_of(timeout), as_json=Said.json))
+
+
+@app.command(rich_help_panel="Start")
+def submit(
+    plan: PlanFile,
+    id: RunId = None,
+    simulate: Simulate = False,
+    script: Script = None,
+    max_concurrency: Concurrency = None,
+    mode: PaceWord = None,
+    param: Params = None,
+    agents: Agents = None,
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Start a plan and leave: its id alone on stdout. The run goes on without this terminal."""
+    hear(home, json)
+    from terminal import starting
+
+    shape = {"max_concurrency": max_concurrency, "pace": pace_of(mode)}
+    here = session()
+    order = _order(here, plan, param, agents, **shape, id=id, simulate=simulate, script=script)
+    return do(starting.submit(here, order, as_json=Said.json))
 
 
 @app.command(rich_help_panel="Start")
 def validate(
     plan: PlanFile,
-    resolved: Annotated[bool, typer.Option("--resolved", help="Every effective value and its source.")] = False,
-    graph: Annotated[bool, typer.Option("--graph", help="What can run side by side.")] = False,
+    resolved: Annotated[
+        bool, typer.Option("--resolved", metavar="", help="Every effective value and its source.")
+    ] = False,
+    graph: Annotated[bool, typer.Option("--graph", metavar="", help="What can run side by side.")] = False,
     brief: Annotated[str | None, typer.Option("--brief", metavar="TASK", help="What its agent would be told.")] = None,
     max_concurrency: Concurrency = None,
+    mode: PaceWord = None,
     param: Params = None,
     agents: Agents = None,
     home: Home = None,
     json: Json = False,
 ) -> int:
     """Check a plan: every mistake at once. Nothing is started."""
-    _hear(home, json)
+    hear(home, json)
+    from runtime import load_settings
     from terminal import plans
 
-    planned = plans.read_plan(plan, params=param or [], agents=agents, max_concurrency=max_concurrency)
+    planned = plans.read_plan(
+        plan,
+        params=params_of(param),
+        agents=agents,
+        max_concurrency=max_concurrency,
+        mode=pace_of(mode),
+        settings=load_settings(Said.home),
+    )
     plans.show_plan(planned, resolved=resolved, graph=graph, brief=brief, as_json=Said.json)
     return Exit.DONE
+
+
+@app.command(rich_help_panel="Start")
+def init(
+    file: Annotated[Path, typer.Argument(metavar="[FILE]", help="The plan to write.")] = Path("plan.yaml"),
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Write a commented plan of three tasks that runs as it is."""
+    hear(home, json)
+    from terminal import inventory
+
+    return inventory.write_first_plan(file, as_json=Said.json)
+
+
+@app.command("agents", rich_help_panel="Start")
+def agents_command(agents: Agents = None, home: Home = None, json: Json = False) -> int:
+    """The agents there are: name, version, capabilities, model, limits."""
+    hear(home, json)
+    from terminal import inventory
+
+    return inventory.show_agents(agents, as_json=Said.json)
+
+
+@app.command(rich_help_panel="Start")
+def schema(
+    kind: Annotated[str, typer.Argument(metavar="[plan|agents|report|event]", help="Of what.")] = "plan",
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """The JSON Schema of a plan, of agents.yaml, of a report or of an event."""
+    hear(home, json)
+    from terminal import inventory
+
+    return inventory.show_schema(kind)
+
+
+@app.command("list", rich_help_panel="Look")
+def list_command(
+    every: Annotated[
+        bool, typer.Option("--all", metavar="", help="Also those that ended more than a day ago.")
+    ] = False,
+    status: Annotated[str | None, typer.Option("--status", metavar="S", help="Only runs in this state.")] = None,
+    plan: Annotated[str | None, typer.Option("--plan", metavar="NAME", help="Only runs of this plan.")] = None,
+    attention: Annotated[
+        bool, typer.Option("--attention", metavar="", help="Only runs that a person should look at.")
+    ] = False,
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Open runs and those of the last 24 hours."""
+    hear(home, json)
+    from terminal import listing
+
+    return do(
+        listing.list_runs(session(), every=every, status=status, plan=plan, attention=attention, as_json=Said.json)
+    )
 
 
 @app.command(rich_help_panel="Look")
 def status(run: RunWords, task: TaskId = None, home: Home = None, json: Json = False) -> int:
     """One picture of a run now, or of one of its tasks."""
-    _hear(home, json)
-    from terminal import running
+    hear(home, json)
+    from terminal import looking
 
-    return _do(running.status(_session(), run, task, as_json=Said.json))
+    return do(looking.status(session(), run, task, as_json=Said.json))
+
+
+@app.command(rich_help_panel="Look")
+def watch(run: RunWords, timeout: Limit = None, home: Home = None, json: Json = False) -> int:
+    """A run, live, until it ends; the exit code tells the outcome. Ctrl-C leaves it running."""
+    hear(home, json)
+    from terminal import looking
+
+    return do(looking.watch(session(), run, limit_of(timeout), as_json=Said.json))
 
 
 @app.command(rich_help_panel="Look")
 def result(
     run: RunWords,
     task: TaskId = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", metavar="", help="Wait for the end.")] = False,
     timeout: Limit = None,
-    text: Annotated[bool, typer.Option("--text", help="Only the text: the final one, or the task's.")] = False,
+    text: Annotated[
+        bool, typer.Option("--text", metavar="", help="Only the text: the final one, or the task's.")
+    ] = False,
     save: Annotated[Path | None, typer.Option("--save", metavar="DIR", help="Write one file per task.")] = None,
     home: Home = None,
     json: Json = False,
 ) -> int:
     """The report of a run; the exit code tells the outcome."""
-    _hear(home, json)
-    from terminal import running
+    hear(home, json)
+    from terminal import results
 
-    limit = _limit(timeout)
-    return _do(running.result(_session(), run, task, wait=wait, limit=limit, text=text, save=save, as_json=Said.json))
+    limit = limit_of(timeout)
+    return do(results.result(session(), run, task, wait=wait, limit=limit, text=text, save=save, as_json=Said.json))
 
 
 @app.command(rich_help_panel="Look")
@@ -124,60 +242,64 @@ def events(
     run: RunWords,
     type: Annotated[str | None, typer.Option("--type", help="Only events of this type.")] = None,
     since: Annotated[str | None, typer.Option("--since", metavar="TIME|2h", help="Only later ones.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until the run has ended.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", metavar="", help="Go on until the run has ended.")] = False,
     home: Home = None,
     json: Json = False,
 ) -> int:
     """What happened in a run, in order."""
-    _hear(home, json)
-    from terminal import running
+    hear(home, json)
+    from terminal import looking
 
-    return _do(running.events(_session(), run, type=type, since=_since(since), follow=follow, as_json=Said.json))
+    return do(looking.events(session(), run, type=type, since=time_of(since), follow=follow, as_json=Said.json))
+
+
+@app.command(rich_help_panel="Look")
+def quota(home: Home = None, json: Json = False) -> int:
+    """What the account may use, what is used of it, by whom, and who waits."""
+    hear(home, json)
+    from terminal import quota
+
+    return do(quota.quota(session(), as_json=Said.json))
 
 
 @app.command("open", rich_help_panel="Look")
 def open_command(run: RunWords, home: Home = None, json: Json = False) -> int:
     """The run's address in the Temporal Web UI; starts this home's server if needed."""
-    _hear(home, json)
-    from terminal import running
+    hear(home, json)
+    from terminal import homing
 
-    return _do(running.open_run(_session(), run, as_json=Said.json))
-
-
-@app.command(rich_help_panel="Steer")
-def cancel(run: RunWords, home: Home = None, json: Json = False) -> int:
-    """End a run: calls are cut, what has finished is kept."""
-    return _steer("cancel", run, home, as_json=json)
+    return do(homing.open_run(session(), run, as_json=Said.json))
 
 
-@app.command(rich_help_panel="Steer")
-def pause(run: RunWords, home: Home = None, json: Json = False) -> int:
-    """Start nothing new; calls at work finish."""
-    return _steer("pause", run, home, as_json=json)
+@app.command(rich_help_panel="Look")
+def doctor(home: Home = None, json: Json = False) -> int:
+    """Every setting and its source, what answers, what is missing and what mends it."""
+    hear(home, json)
+    from terminal import doctor, session
+
+    return do(doctor.doctor(Said.home, session.starter_for(Said.home), as_json=Said.json))
 
 
-@app.command(rich_help_panel="Steer")
-def resume(run: RunWords, home: Home = None, json: Json = False) -> int:
-    """Go on after a pause."""
-    return _steer("resume", run, home, as_json=json)
+for name, command in helm.COMMANDS.items():
+    app.command(name, rich_help_panel="Steer")(command)
 
 
 @app.command(rich_help_panel="Home")
 def up(simulate: Simulate = False, home: Home = None, json: Json = False) -> int:
     """Start server, worker and simulator of this home in the background."""
-    _hear(home, json)
-    from terminal import running
+    hear(home, json)
+    from terminal import homing
 
-    return _do(running.up(_session(), simulate=simulate, as_json=Said.json))
+    return do(homing.up(session(), simulate=simulate, as_json=Said.json))
 
 
 @app.command(rich_help_panel="Home")
 def down(home: Home = None, json: Json = False) -> int:
     """Stop them. Open runs wait for the next up."""
-    _hear(home, json)
-    from terminal import running
+    hear(home, json)
+    from terminal import homing
 
-    return _do(running.down(_session(), as_json=Said.json))
+    return do(homing.down(session(), as_json=Said.json))
 
 
 def main(arguments: list[str]) -> int:
@@ -192,8 +314,7 @@ def main(arguments: list[str]) -> int:
     except Refusal as refusal:
         return show_refusal(refusal, as_json=Said.json)
     except TyperException as error:
-        message = f"{error.format_message().rstrip('.')}. ./starter.py --help shows what there is."
-        return show_refusal(Refusal(message, code="usage", exit=Exit.WRONG), as_json="--json" in arguments)
+        return _wrong_usage(error.format_message(), as_json="--json" in arguments)
     except BrokenPipeError:
         return Exit.CANNOT  # whoever read us has gone, as `head` does: there is nobody to tell
     except (KeyboardInterrupt, typer.Abort):
@@ -201,79 +322,19 @@ def main(arguments: list[str]) -> int:
     except Exception as error:
         if Said.debug:
             raise
-        return show_refusal(_refusal_of(error), as_json=Said.json)
+        from terminal.refusals import refusal_of
+
+        return show_refusal(refusal_of(error), as_json=Said.json)
 
 
-def _refusal_of(error: Exception) -> Refusal:
-    """What an error of ours, or one that we did not foresee, means for a person."""
-    from temporalio.service import RPCError
-
-    from client import OtherPlan, SteeringRefused, UnknownRun
-    from payloads import PayloadTooLarge
-    from runtime import CannotDo
-    from store import StoreError
-
-    match error:
-        case UnknownRun() | OtherPlan():
-            return Refusal(f"{str(error)[0].upper()}{str(error)[1:]}.", code="unknown_run", exit=Exit.WRONG)
-        case PayloadTooLarge():
-            return Refusal(str(error), code="too_large", exit=Exit.WRONG)
-        case CannotDo() | StoreError() | SteeringRefused():
-            return Refusal(str(error), code="cannot_do", exit=Exit.CANNOT)
-        case RPCError():
-            message = f"Temporal did not do it: {error.message}. Is this home up? See ./starter.py up."
-            return Refusal(message, code="temporal", exit=Exit.CANNOT)
-        case _:
-            message = f"That went wrong in a way we did not foresee ({type(error).__name__}: {error}). "
-            return Refusal(message + "--debug before the command shows where.", code="bug", exit=Exit.CANNOT)
+def _wrong_usage(what: str, *, as_json: bool) -> Exit:
+    """Say what was wrong; without a command at all the help was shown, and is the answer."""
+    message = f"{ended(what)} ./starter.py --help shows what there is."
+    return show_refusal(Refusal(message, code="usage", exit=Exit.WRONG), as_json=as_json) if what else Exit.WRONG
 
 
-def _hear(home: Path | None, as_json: bool) -> None:  # noqa: FBT001
-    """Options after the command add to those before it."""
-    Said.home, Said.json = home or Said.home, as_json or Said.json
+def _order(here: Any, plan: str, param: list[str] | None, agents: Path | None, **more: Any) -> Any:
+    """What `run` and `submit` are asked to start, read and checked whole."""
+    from terminal.starting import Order
 
-
-def _steer(verb: str, run: str, home: Path | None, *, as_json: bool) -> int:
-    _hear(home, as_json)
-    from terminal import running
-
-    return _do(running.steer(_session(), verb, run, as_json=Said.json))
-
-
-def _session() -> Any:
-    from terminal.session import Session
-
-    return Session(Said.home)
-
-
-def _do(action: Coroutine[Any, Any, Exit]) -> int:
-    return asyncio.run(action)
-
-
-def _limit(text: str | None) -> timedelta | None:
-    from domain.durations import duration
-
-    if text is None:
-        return None
-    try:
-        return duration(text)
-    except ValueError as error:
-        raise Refusal(f"--timeout {text!r} {error}.", code="usage", exit=Exit.WRONG) from None
-
-
-def _since(text: str | None) -> datetime | None:
-    """A time, or a duration back from now."""
-    from domain.durations import duration
-
-    if text is None:
-        return None
-    try:
-        return datetime.now(UTC) - duration(text)
-    except ValueError:
-        pass
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        message = f"--since {text!r} must be a duration such as 2h, or a time such as 2026-01-31T20:00:00Z."
-        raise Refusal(message, code="usage", exit=Exit.WRONG) from None
-    return time if time.tzinfo else time.astimezone()
+    return Order.read(plan, params=params_of(param), agents=agents, settings=here.settings, **more)

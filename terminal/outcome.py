@@ -21,6 +21,7 @@ class Exit(IntEnum):
     DEGRADED = 3
     FAILED = 4
     CANCELLED = 5
+    DEADLINE_PASSED = 7
     NOT_FINISHED = 8
     INTERRUPTED = 130
 
@@ -31,6 +32,7 @@ BY_STATUS = {
     RunStatus.PARTIAL: Exit.DEGRADED,
     RunStatus.FAILED: Exit.FAILED,
     RunStatus.CANCELLED: Exit.CANCELLED,
+    RunStatus.DEADLINE_PASSED: Exit.DEADLINE_PASSED,
 }
 
 
@@ -41,6 +43,11 @@ def exit_for(status: RunStatus) -> Exit:
 
 STEERING = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 """Control characters that JSON leaves as they are, marks of direction, and halves of surrogate pairs."""
+
+
+def ended(sentence: str) -> str:
+    """The sentence with a sign at its end."""
+    return sentence if sentence.endswith((".", "?", "!")) else f"{sentence}."
 
 
 class Refusal(Exception):

@@ -3,37 +3,72 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from domain.briefing import brief_for, readable
-from domain.durations import written
 from domain.graph import layers
-from domain.models import Input, TaskStatus
+from domain.models import Input, Pace, TaskStatus
 from domain.planning import Invalid, Planned, plan_from_text
-from domain.registry import registry_from_text
+from domain.registry import Registry, registry_from_text
 from folder import PlanFolder
-from runtime import ROOT
+from runtime import ROOT, Settings
 from terminal.outcome import Exit, Refusal, print_json
+from terminal.resolving import show_values, values_of_plan, values_of_tasks
 from terminal.text import plain
 
 
-def read_plan(file: str, *, params: list[str], agents: Path | None, max_concurrency: int | None) -> Planned:
-    """The valid plan of a file, or `-` for standard input; a refusal with every mistake otherwise."""
+def read_plan(
+    file: str,
+    *,
+    params: Mapping[str, str],
+    agents: Path | None,
+    max_concurrency: int | None = None,
+    mode: Pace | None = None,
+    settings: Settings | None = None,
+) -> Planned:
+    """The valid plan of a file, or `-` for standard input; a refusal with every mistake otherwise.
+
+    The tier in the settings says how many tasks at once a plan has that does not say.
+    """
+    usual = None
+    if settings is not None and settings.concurrency is not None:
+        usual = settings.concurrency, f"tier {settings.tier}"
     try:
-        registry = registry_from_text(_read(str(agents or ROOT / "agents.yaml")), file=str(agents or "agents.yaml"))
         return plan_from_text(
             _read(file),
             file=file,
-            registry=registry,
+            registry=_registry(agents),
             folder=PlanFolder.of(file),
-            params=_params(params),
+            params=params,
             max_concurrency=max_concurrency,
+            mode=mode,
+            usual=usual,
+            now=datetime.now(UTC),
         )
     except Invalid as invalid:
-        count = len(invalid.problems)
-        message = f"{count} mistake{'s' if count > 1 else ''}; nothing was started."
-        raise Refusal(message, code="invalid_plan", exit=Exit.WRONG, problems=invalid.problems) from None
+        raise _refused(invalid) from None
+
+
+def read_registry(agents: Path | None) -> Registry:
+    """The agents of a file, or of ours; a refusal with every mistake otherwise."""
+    try:
+        return _registry(agents)
+    except Invalid as invalid:
+        raise _refused(invalid) from None
+
+
+def _registry(agents: Path | None) -> Registry:
+    return registry_from_text(_read(str(agents or ROOT / "agents.yaml")), file=str(agents or "agents.yaml"))
+
+
+def _refused(invalid: Invalid) -> Refusal:
+    count = len(invalid.problems)
+    message = f"{count} mistake{'s' if count > 1 else ''}; nothing was started."
+    return Refusal(message, code="invalid_plan", exit=Exit.WRONG, problems=invalid.problems)
 
 
 def show_plan(planned: Planned, *, resolved: bool, graph: bool, brief: str | None, as_json: bool) -> None:
@@ -50,41 +85,21 @@ def show_plan(planned: Planned, *, resolved: bool, graph: bool, brief: str | Non
         "schema": "nightcrew.validation/1",
         "name": plan.name,
         "tasks": len(plan.tasks),
-        "max_concurrency": plan.max_concurrency,
+        **values_of_plan(planned),
+        "warnings": [asdict(warning) for warning in planned.warnings],
     }
-    document |= {"resolved": effective_values(planned)} if resolved else {}
+    document |= {"sources": dict(planned.plan_sources), "resolved": values_of_tasks(planned)} if resolved else {}
     document |= {"layers": layers(plan)} if graph else {}
     if as_json:
         print_json(document)
         return
     for warning in planned.warnings:
         sys.stderr.write(f"{warning}\n")
-    for task in document.get("resolved", []):
-        sys.stdout.write(f"{task['id']}\n")
-        for key, value in task.items():
-            if key not in {"id", "sources"} and value not in (None, [], {}):
-                source = task["sources"].get(key)
-                sys.stdout.write(f"  {key}: {plain(str(value))}{f'  ({source})' if source else ''}\n")
+    if resolved:
+        show_values(planned)
     for number, layer in enumerate(document.get("layers", []), start=1):
         sys.stdout.write(f"layer {number}: {', '.join(layer)}\n")
     sys.stdout.write(f"{plan.name}: {len(plan.tasks)} tasks, valid.\n")
-
-
-def effective_values(planned: Planned) -> list[dict[str, Any]]:
-    """Every task with its effective values and where each of them comes from."""
-    values = []
-    for task in planned.plan.tasks:
-        effective = {
-            "agent": task.agent,
-            "timeout": written(task.timeout),
-            "attempts": task.attempts,
-            "max_tokens": task.max_tokens,
-            "needs": {need.task: need.policy.value for need in task.needs},
-            "type": task.type,
-            "files": [file.path for file in task.files],
-        }
-        values.append({"id": task.id, **effective, "sources": dict(planned.sources.get(task.id, {}))})
-    return values
 
 
 def brief_text(planned: Planned, id: str) -> str:
@@ -109,13 +124,3 @@ def _read(file: str) -> str:
     except UnicodeDecodeError as error:
         message = f"{file}: not UTF-8 text (byte {error.start}). Save it as UTF-8."
         raise Refusal(message, code="unreadable", exit=Exit.WRONG) from None
-
-
-def _params(given: list[str]) -> dict[str, str]:
-    params = {}
-    for pair in given:
-        name, sign, value = pair.partition("=")
-        if not sign or not name:
-            raise Refusal(f"--param {pair!r}: write it as name=value.", code="usage", exit=Exit.WRONG)
-        params[name] = value
-    return params

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,9 +12,11 @@ from temporalio.service import RPCError
 
 import embedded
 from client import RunClient, UnknownRun
-from domain.report import Picture
-from runtime import CannotDo, Credentials, Mode, Settings, connect, load_settings, temporal_settings
+from domain.picture import Picture
+from pollers import workers_elsewhere
+from runtime import ROOT, CannotDo, Credentials, Mode, Settings, connect, default_home, load_settings, temporal_settings
 from store import open_store
+from telemetry import exporting
 from terminal.lease import Lease
 from terminal.outcome import Exit, Refusal
 
@@ -23,59 +26,83 @@ def mode_now(*, simulate: bool) -> Mode:
     return Mode.SIMULATED if simulate or Credentials.from_environment() is None else Mode.LIVE
 
 
+def starter_for(home: Path | None) -> str:
+    """How a hint calls a home: as it must be typed from where the person is."""
+    called = "./starter.py" if Path.cwd() == ROOT else str(ROOT / "starter.py")
+    place = default_home() if home is None else home.expanduser().resolve()
+    return called if place == default_home() else f"{called} --home {shlex.quote(str(place))}"
+
+
 class Session:
     """One command at one home."""
 
     def __init__(self, home: Path | None) -> None:
         self.settings: Settings = load_settings(home)
-
-    @property
-    def starter(self) -> str:
+        self.starter = starter_for(home)
         """How a hint calls this home."""
-        default = load_settings(None).home
-        return "./starter.py" if self.settings.home == default else f"./starter.py --home {self.settings.home}"
+
+    def is_up(self) -> bool:
+        """Whether there is a Temporal to ask: a configured one, or this home's own when it runs."""
+        return temporal_settings() is not None or embedded.find_server(self.settings.home) is not None
 
     async def client(self) -> RunClient:
-        """A client of a home that is up."""
+        """A client of a home that is up; what it starts is traced when the environment asks for traces."""
+        for problem in exporting.start(exporting.STARTER):
+            sys.stderr.write(f"{problem}\n")
         return RunClient(await connect(self.settings), open_store(self.settings.store))
 
     async def reader(self) -> RunClient:
         """A client for looking: of a home that is down it reads what the store knows. It starts nothing."""
+        if self.settings.home.exists() and not self.settings.home.is_dir():
+            raise CannotDo(f"The home {self.settings.home} is not a folder. Choose another by --home.")
         local = "://" not in self.settings.store
         if local and not Path(self.settings.store).is_dir():
             raise UnknownRun(f"there are no runs in this home ({self.settings.home})")
-        up = temporal_settings() is not None or embedded.find_server(self.settings.home) is not None
-        return RunClient(await connect(self.settings) if up else None, open_store(self.settings.store))
+        return RunClient(await connect(self.settings) if self.is_up() else None, open_store(self.settings.store))
 
     def check_current(self, client: RunClient, picture: Picture) -> None:
         """A run that had not ended can be told of only by a server."""
         if client.online or picture.ended:
             return
+        if trouble := self._being_mended(simulated=picture.simulated):
+            raise Refusal(trouble, code="not_up", exit=Exit.CANNOT)
         ended = sum(task.ended is not None for task in picture.tasks.values())
         raise Refusal(
             f"This home is not up. {picture.run} was open, with {ended} of {len(picture.tasks)} tasks ended. "
-            f"`{self.starter} up` brings it on.",
+            f"`{self.starter} up` goes on with it.",
             code="not_up",
             exit=Exit.CANNOT,
         )
 
     def trouble(self, *, simulated: bool) -> str | None:
         """What this home lacks for its runs to go on, and the remedy. Of a Temporal elsewhere nothing is known here."""
+        if being_mended := self._being_mended(simulated=simulated):
+            return being_mended
         if temporal_settings() is not None:
             return None
         if embedded.find_server(self.settings.home) is None:
-            return f"This home is not up any more; `{self.starter} up` brings the run on."
+            return f"This home is not up any more; `{self.starter} up` goes on with the run."
         if embedded.Worker(self.settings.home, Mode.SIMULATED if simulated else Mode.LIVE).find() is None:
-            return f"No worker is running in this home; `{self.starter} up` starts one, and the run goes on."
+            how = f"`{self.starter} up`" if simulated else f"`{self.starter} up` where ANTHROPIC_API_KEY is set"
+            how = f"`{self.starter} up --simulate`" if simulated and Credentials.from_environment() else how
+            kind = "simulated" if simulated else "live"
+            return f"No worker for {kind} runs is running in this home; {how} starts one, and the run goes on."
         return None
+
+    def _being_mended(self, *, simulated: bool) -> str | None:
+        """What such runs need, is down, and is being started again by a keeper."""
+        needed = {"server", "simulator", "worker-simulated"} if simulated else {"server", "worker-live"}
+        down = (trouble for trouble in embedded.troubles(self.settings.home) if not trouble.up)
+        return next((trouble.sentence(self.starter) for trouble in down if trouble.service in needed), None)
 
     @asynccontextmanager
     async def up(self, mode: Mode) -> AsyncIterator[None]:
         """The home up for this block. Who leaves last stops what such blocks started, when no run is open any more."""
         embedded.prepare_home(self.settings.home)
         with Lease(self.settings.home) as lease:
-            up = await embedded.up(self.settings, mode)
-            lease.add(up.started)
+            alone = not await workers_elsewhere(self.settings, mode)
+            up = await embedded.up(self.settings, mode, worker=alone, simulator=alone)
+            lease.add(up.owned)
             try:
                 yield
             finally:

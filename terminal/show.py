@@ -1,142 +1,86 @@
-"""A run as a person sees it: the live view, the picture now, the report."""
+"""A run as a person reads it: the picture now, or the report."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.panel import Panel
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from domain.models import RunStatus, TaskStatus
-from domain.report import Picture, Report, TaskReport
-from terminal.text import one_line, plain, seconds
-
-STYLES = {
-    "SUCCEEDED": "green",
-    "COMPLETED": "bold green",
-    "RUNNING": "cyan",
-    "WAITING": "yellow",
-    "PAUSED": "yellow",
-    "READY": "white",
-    "PENDING": "dim",
-    "FAILED": "bold red",
-    "TIMED_OUT": "red",
-    "SKIPPED": "magenta",
-    "CANCELLED": "magenta",
-    "NOT_STARTED": "dim",
-    "DEGRADED": "bold yellow",
-    "PARTIAL": "bold yellow",
-}
-SIGNS = {
-    TaskStatus.SUCCEEDED: "✓",
-    TaskStatus.RUNNING: "●",
-    TaskStatus.WAITING: "◷",
-    TaskStatus.READY: "○",
-    TaskStatus.PENDING: "·",
-    TaskStatus.FAILED: "✗",
-    TaskStatus.TIMED_OUT: "⏱",
-    TaskStatus.SKIPPED: "↷",
-    TaskStatus.CANCELLED: "■",
-    TaskStatus.NOT_STARTED: "□",
-}
-SHOWN = 12
-"""Lines of tasks in the live view: those at work first, then what failed, then what comes next."""
+from domain.models import TaskStatus
+from domain.report import Attention, Report, TaskReport
+from domain.waits import Wait
+from terminal.rows import wait_text
+from terminal.show_tempo import tempo_lines
+from terminal.signs import SIGNS, STYLES, mode_of, status_text, words_of
+from terminal.text import counted, one_line, plain, seconds, short
 
 LISTED = 100
-"""Tasks that a report lists one by one."""
+"""Tasks that a report lists one by one; of a larger run those that a person should see."""
 
-ORDER = [
-    TaskStatus.RUNNING,
-    TaskStatus.WAITING,
+SAMPLE = 12
+"""Tasks that it lists of a larger run in which every task succeeded."""
+
+ROOMY = 100
+"""Columns from which a table also says who does a task that waits; below, names and waits need the room."""
+
+EXPLAINED = 20
+"""Tasks that did not succeed whose reason stands below the table."""
+
+FIRST = (
     TaskStatus.FAILED,
     TaskStatus.TIMED_OUT,
+    TaskStatus.RUNNING,
+    TaskStatus.WAITING,
     TaskStatus.SKIPPED,
     TaskStatus.CANCELLED,
     TaskStatus.READY,
-    TaskStatus.SUCCEEDED,
     TaskStatus.PENDING,
-]
+    TaskStatus.NOT_STARTED,
+    TaskStatus.SUCCEEDED,
+)
+"""Which tasks of a large run are listed before which."""
 
 
-def mode_of(*, simulated: bool) -> Text:
-    """The word that every screen shows."""
-    return Text(" SIMULATED ", "black on yellow") if simulated else Text(" LIVE ", "white on red")
-
-
-def live_view(picture: Picture, now: datetime | None = None) -> RenderableType:
-    """The run at this moment, in a few lines whatever its size."""
-    now = now or datetime.now(UTC)
-    census = picture.census
-    ended = census.total - census.pending - census.ready - census.waiting - census.running
-    clock = seconds((picture.finished or now).timestamp() - picture.started.timestamp()) if picture.started else ""
-    head = Table.grid(padding=(0, 1), expand=True)
-    head.add_column(width=14)
-    head.add_column()
-    head.add_column(justify="right", no_wrap=True)
-    bar = ProgressBar(total=max(census.total, 1), completed=ended, complete_style="green")
-    head.add_row(Text(f"{ended}/{census.total} ended"), bar, Text(clock, "dim"))
-    parts: list[RenderableType] = [head, counts(census.model_dump()), Text("")]
-    parts.extend(_task_lines(picture, now))
-    title = Text.assemble(
-        (f" {picture.run} ", "bold"), status_text(picture.status), " ", mode_of(simulated=picture.simulated)
-    )
-    return Panel(Group(*parts), title=title, title_align="left", border_style="dim")
-
-
-def counts(census: dict[str, int]) -> Text:
-    """The census in words, without the zeros."""
-    shown = [(name, count) for name, count in census.items() if name != "total" and count]
-    return Text("  ").join(
-        Text(f"{count} {name.replace('_', ' ')}", STYLES.get(name.upper(), "")) for name, count in shown
-    )
-
-
-def status_text(status: RunStatus | TaskStatus) -> Text:
-    """A state in its colour."""
-    return Text(status.value, STYLES.get(status.value, ""))
-
-
-def plain_line(picture: Picture) -> str:
-    """The run in one line, for output that is not a terminal."""
-    census = {name: count for name, count in picture.census.model_dump().items() if count}
-    figures = ", ".join(f"{name} {count}" for name, count in census.items())
-    return f"{picture.run} {picture.status}: {figures}{' (SIMULATED)' if picture.simulated else ' (LIVE)'}"
-
-
-def show_report(console: Console, report: Report, *, hints: list[str]) -> None:
+def show_report(console: Console, report: Report, *, hints: list[str], starter: str = "./starter.py") -> None:
     """The report for a person: the tasks, then the text that the run was for, then what to do next."""
     console.print()
-    console.print(task_table(report, narrow=console.width < 80))
-    told = {TaskStatus.FAILED, TaskStatus.TIMED_OUT, TaskStatus.SKIPPED}
-    problems = [task for task in report.tasks if task.error is not None and task.status in told]
-    for task in problems[:20]:
-        console.print(Text.assemble((f"{task.id}: ", "bold"), plain(task.error.message if task.error else "")))
+    shown = listed(report)
+    waiting = any(task.wait for task in shown)
+    console.print(task_table(shown, narrow=console.width < (ROOMY if waiting else 80)))
+    if len(shown) < len(report.tasks):
+        console.print(Text(_others(report, shown), "dim"))
+    _explain(console, report)
     if report.output:
         text = Text(plain(report.output).strip())
         console.print(Panel(text, title="result", title_align="left", border_style="green"))
-    tokens = report.tokens
+    tokens, unsettled = report.tokens, report.unsettled
+    more = f" (and up to {unsettled.output:,} more)" if any(unsettled.model_dump().values()) else ""
     console.print(
         Text.assemble(
             status_text(report.status),
-            f"  {report.census.succeeded} of {report.census.total} tasks succeeded in {seconds(report.duration_s)}, ",
-            f"{tokens.input} tokens in, {tokens.output} out  ",
-            mode_of(simulated=report.simulated),
+            " ",
+            mode_of(simulated=report.simulated, provider=report.provider),
+            f"  {report.census.succeeded:,} of {counted(report.census.total, 'task')} succeeded "
+            f"in {seconds(report.duration_s) or 'no time yet'}, "
+            f"{tokens.input:,} tokens in, {tokens.output:,} out{more}",
         )
     )
+    for line in tempo_lines(report):
+        console.print(Text(line, "dim"))
+    _ask_for_attention(console, report, starter)
     for hint in hints:
         console.print(Text(hint, "dim"), soft_wrap=True)
 
 
-def task_table(report: Report, *, narrow: bool = False) -> Table:
-    """One line per task; of a very large run, those that did not succeed, or the first ones."""
-    shown = report.tasks
-    if len(shown) > LISTED:
-        shown = tuple(task for task in shown if not task.success)[:LISTED] or shown[:SHOWN]
+def task_table(shown: Sequence[TaskReport], *, narrow: bool = False) -> Table:
+    """One line per task."""
     waiting = any(task.wait for task in shown)
-    table = Table(box=None, pad_edge=False, header_style="dim", caption_justify="left")
+    table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("", no_wrap=True)
     table.add_column("task", overflow="fold")
     for heading in ("state",) if narrow else ("agent", "state"):
@@ -145,46 +89,83 @@ def task_table(report: Report, *, narrow: bool = False) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     if waiting:
         table.add_column("waits for")
+    now = datetime.now(UTC)
     for task in shown:
         cells: list[RenderableType] = [Text(SIGNS[task.status], STYLES[task.status]), Text(plain(task.id))]
         cells += [] if narrow else [Text(task.agent, "dim")]
         cells += [status_text(task.status)]
-        time, tokens = seconds(task.duration_s), str(task.tokens.output or "")
+        time, tokens = seconds(task.duration_s), f"{task.tokens.output:,}" if task.tokens.output else ""
         cells += [time] if narrow else [str(task.attempts or ""), time, tokens]
-        cells += [Text(_waits_for(task), "dim")] if waiting else []
+        cells += [Text(one_line(_wait(task.wait, now), 100) if task.wait else "", "dim")] if waiting else []
         table.add_row(*cells)
-    if len(shown) < len(report.tasks):
-        table.caption = f"and {len(report.tasks) - len(shown)} more; --json shows all"
     return table
 
 
-def _waits_for(task: TaskReport) -> str:
-    if task.wait is None:
-        return ""
-    until = f" until {task.wait.until}" if task.wait.until else ""
-    return one_line(f"{task.wait.reason}{': ' + task.wait.what if task.wait.what else ''}{until}", 60)
+def listed(report: Report) -> tuple[TaskReport, ...]:
+    """The tasks that have a line each: all of them, or the first by what a person should see, in plan order."""
+    if len(report.tasks) <= LISTED:
+        return report.tasks
+    if report.census.succeeded == report.census.total:
+        return report.tasks[:SAMPLE]
+    by_need = sorted(range(len(report.tasks)), key=lambda place: FIRST.index(report.tasks[place].status))
+    return tuple(report.tasks[place] for place in sorted(by_need[:LISTED]))
 
 
-def _task_lines(picture: Picture, now: datetime) -> list[RenderableType]:
-    by_state: dict[TaskStatus, list[str]] = {}
-    for id, task in picture.tasks.items():
-        by_state.setdefault(task.status, []).append(id)
-    chosen = [id for state in ORDER for id in by_state.get(state, [])][:SHOWN]
-    table = Table.grid(padding=(0, 1))
-    position = {id: place for place, id in enumerate(picture.tasks)}
-    agents = {task.id: task.agent for task in picture.plan.tasks}
-    for id in sorted(chosen, key=position.__getitem__):
-        task = picture.tasks[id]
-        since = task.started if task.status is not TaskStatus.WAITING else task.since
-        length = (task.ended or now).timestamp() - since.timestamp() if since else None
-        note = task.wait.what if task.wait and task.wait.what else (task.error.message if task.error else "")
-        table.add_row(
-            Text(SIGNS[task.status], STYLES[task.status]),
-            Text(one_line(id, 40)),
-            status_text(task.status),
-            Text(agents[id], "dim"),
-            Text(seconds(length), "dim"),
-            Text(one_line(note or "", 60), "dim"),
-        )
-    hidden = len(picture.tasks) - len(chosen)
-    return [table, *([Text(f"and {hidden} more", "dim")] if hidden else [])]
+def _others(report: Report, shown: tuple[TaskReport, ...]) -> str:
+    """How many tasks have no line, and in which states they are."""
+    left_out = Counter(task.status for task in report.tasks)
+    left_out.subtract(task.status for task in shown)
+    states = ", ".join(f"{left_out[status]:,} {words_of(status)}" for status in FIRST if left_out[status])
+    return f"and {counted(len(report.tasks) - len(shown), 'more task')}: {states}; --json shows all"
+
+
+def _explain(console: Console, report: Report) -> None:
+    """Why tasks did not succeed."""
+    told = {TaskStatus.FAILED, TaskStatus.TIMED_OUT, TaskStatus.SKIPPED}
+    problems = [task for task in report.tasks if task.error is not None and task.status in told]
+    problems.sort(key=lambda task: task.status is TaskStatus.SKIPPED)
+    for task in problems[:EXPLAINED]:
+        console.print(Text.assemble((f"{plain(task.id)}: ", "bold"), _why(task)))
+    if len(problems) > EXPLAINED:
+        more = counted(len(problems) - EXPLAINED, "more task")
+        console.print(Text(f"and {more} that failed or were skipped; --json shows all", "dim"))
+
+
+def _why(task: TaskReport) -> str:
+    """Why a task did not succeed, and whether there is something to read all the same."""
+    why = plain(task.error.message if task.error else "")
+    named = task.cause is None or task.cause == task.id or repr(task.cause) in why
+    cause = "" if named else f" (because of {plain(task.cause or '')})"
+    kept = "; what there is of its answer is kept" if task.partial else ""
+    return f"{why}{cause}{kept}"
+
+
+def _wait(wait: Wait, now: datetime) -> str:
+    """What a task waits for, and for how long it has."""
+    words = wait_text(wait, now)
+    if wait.since is None or wait.reason == "worker":
+        return words
+    return f"{words} (for {short((now - datetime.fromisoformat(wait.since)).total_seconds())})"
+
+
+def _ask_for_attention(console: Console, report: Report, starter: str) -> None:
+    """What a person should do, each with the command for it. Why tasks failed is told above: one command will do."""
+    failed = [found for found in report.attention if found.kind == "failure"]
+    asked = [found for found in report.attention if found.kind != "failure"]
+    if report.attention:
+        console.print(Text("for you to look at", "bold yellow"))
+    for found in asked[:EXPLAINED]:
+        what = one_line(": ".join(word for word in (found.task, found.what) if word), 300)
+        console.print(Text(f"  {found.kind}  {what}"), soft_wrap=True)
+        console.print(Text(f"    {remedy(found, starter)}", "dim"), soft_wrap=True)
+    if len(asked) > EXPLAINED:
+        console.print(Text(f"  and {len(asked) - EXPLAINED:,} more; --json shows all", "dim"))
+    if failed:
+        names = ", ".join(found.task for found in failed if found.task) or "not everything was done"
+        console.print(Text(f"  failure  {one_line(names, 300)}"), soft_wrap=True)
+        console.print(Text(f"    {remedy(failed[0], starter)}", "dim"), soft_wrap=True)
+
+
+def remedy(found: Attention, starter: str) -> str:
+    """What to do, as it is typed; what no command can do is a sentence."""
+    return f"{starter} {plain(found.do)}" if found.kind in {"approval", "failure", "stall"} else plain(found.do)

@@ -1,0 +1,71 @@
+"""The commands that steer a run. Heavy imports are inside: `--help` must answer at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from terminal.said import Said, do, hear, session
+from terminal.words import AnyTasks, Concurrency, Home, Json, Note, RunWords, Tasks
+
+
+def pause(run: RunWords, note: Note = None, home: Home = None, json: Json = False) -> int:
+    """Start nothing new; calls at work finish."""
+    return _steer("pause", run, home, as_json=json, note=note)
+
+
+def resume(run: RunWords, note: Note = None, home: Home = None, json: Json = False) -> int:
+    """Go on after a pause."""
+    return _steer("resume", run, home, as_json=json, note=note)
+
+
+def cancel(run: RunWords, home: Home = None, json: Json = False) -> int:
+    """End a run: calls are cut, what has finished is kept."""
+    return _steer("cancel", run, home, as_json=json)
+
+
+def change(
+    run: RunWords, max_concurrency: Concurrency = None, note: Note = None, home: Home = None, json: Json = False
+) -> int:
+    """Change how many tasks may be at work at once."""
+    return _steer("set", run, home, as_json=json, note=note, max_concurrency=max_concurrency)
+
+
+def approve(run: RunWords, tasks: Tasks, note: Note = None, home: Home = None, json: Json = False) -> int:
+    """Let tasks start that wait for approval; their agents are told the note."""
+    return _steer("approve", run, home, as_json=json, tasks=tasks, note=note)
+
+
+def reject(run: RunWords, tasks: Tasks, note: Note = None, home: Home = None, json: Json = False) -> int:
+    """Skip tasks that wait for approval, and what cannot do without them; the note is the reason."""
+    return _steer("reject", run, home, as_json=json, tasks=tasks, note=note)
+
+
+def skip(run: RunWords, tasks: Tasks, note: Note = None, home: Home = None, json: Json = False) -> int:
+    """End tasks without doing them; one at work is stopped."""
+    return _steer("skip", run, home, as_json=json, tasks=tasks, note=note)
+
+
+def retry(run: RunWords, tasks: AnyTasks = None, note: Note = None, home: Home = None, json: Json = False) -> int:
+    """Do again what did not succeed, or these tasks and what was skipped because of them; prints the run's id."""
+    return _steer("retry", run, home, as_json=json, tasks=tasks or [], note=note)
+
+
+COMMANDS: dict[str, Callable[..., int]] = {
+    "pause": pause,
+    "resume": resume,
+    "cancel": cancel,
+    "set": change,
+    "approve": approve,
+    "reject": reject,
+    "skip": skip,
+    "retry": retry,
+}
+
+
+def _steer(verb: str, run: str, home: Path | None, *, as_json: bool, **wish: Any) -> int:
+    hear(home, as_json)
+    from terminal.steering import Wish, steer
+
+    return do(steer(session(), run, Wish(verb, **wish), as_json=Said.json))

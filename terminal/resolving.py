@@ -1,0 +1,86 @@
+"""Every value of a plan that is in effect, as a plan would say it, and where it comes from."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from domain import deadlines, durations
+from domain.models import Approval, Deadline
+from domain.planning import Planned
+from terminal.text import plain
+
+
+def values_of_plan(planned: Planned) -> dict[str, Any]:
+    """The values of the plan itself."""
+    plan = planned.plan
+    return {
+        "max_concurrency": plan.max_concurrency,
+        "mode": plan.mode.value,
+        "deadline": _deadline(plan.deadline),
+    }
+
+
+def values_of_tasks(planned: Planned) -> list[dict[str, Any]]:
+    """Every task with its effective values and where each of them comes from."""
+    values = []
+    for task in planned.plan.tasks:
+        sources = dict(planned.sources.get(task.id, {}))
+        effective = {
+            "agent": task.agent,
+            "priority": task.priority.value,
+            "deadline": _deadline(task.deadline),
+            "timeout": durations.written(task.timeout),
+            "time_limit": durations.written(task.time_limit) if task.time_limit is not None else None,
+            "attempts": task.attempts,
+            "max_tokens": task.max_tokens,
+            "needs": {need.task: need.policy.value for need in task.needs},
+            "quorum": task.quorum,
+            "approval": _approval(task.approval, sources),
+            "type": task.type,
+            "files": [file.path for file in task.files],
+        }
+        values.append({"id": task.id, **effective, "sources": sources})
+    return values
+
+
+def show_values(planned: Planned) -> None:
+    """One value a line, those of the plan before those of its tasks."""
+    _show("the plan", values_of_plan(planned), planned.plan_sources)
+    for task in values_of_tasks(planned):
+        id, sources = task.pop("id"), task.pop("sources")
+        _show(id, task, sources)
+
+
+def _show(name: str, values: Mapping[str, Any], sources: Mapping[str, str]) -> None:
+    sys.stdout.write(f"{name}\n")
+    for key, value in values.items():
+        if value not in (None, [], {}):
+            source = f"  ({sources[key]})" if key in sources else ""
+            sys.stdout.write(f"  {key}: {plain(_as_written(value))}{source}\n")
+
+
+def _as_written(value: Any) -> str:
+    """The value as it stands in a plan: of a list or a mapping, the form on one line."""
+    if isinstance(value, str):
+        return value
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=math.inf, allow_unicode=True, sort_keys=False)
+    return text.removesuffix("...\n").strip()
+
+
+def _deadline(deadline: Deadline | None) -> str | None:
+    return deadlines.written(deadline) if deadline is not None else None
+
+
+def _approval(approval: Approval | None, sources: Mapping[str, str]) -> bool | dict[str, Any] | None:
+    """False only where somebody says so: against the defaults."""
+    if approval is None:
+        return False if "approval" in sources else None
+    values: dict[str, Any] = {"ask": approval.ask} if approval.ask is not None else {}
+    if approval.expires is not None:
+        values |= {"expires": durations.written(approval.expires), "on_expiry": approval.on_expiry}
+    return values or True

@@ -1,0 +1,115 @@
+"""One task of a run, all that is known of it: a label and its value on each line, then the brief."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.text import Text
+
+from domain.attention import command
+from domain.models import Input, Task, TaskStatus
+from domain.report import Decision, TaskReport
+from terminal.rows import wait_text
+from terminal.signs import status_text
+from terminal.text import counted, local_time, one_line, plain, seconds, short
+
+LABEL = 10
+
+
+def show_task(console: Console, task: TaskReport, planned: Task, inputs: Iterable[Input], brief: str) -> None:
+    """What a person asks of a task: how it stands, why, what it got, what it was told."""
+    now = datetime.now(UTC)
+    for label, value in _facts(task, planned, now):
+        console.print(Text.assemble((f"{label:{LABEL}} ", "dim"), value), soft_wrap=True)
+    for input in inputs:
+        console.print(Text.assemble((f"{'input':{LABEL}} ", "dim"), _input(input)), soft_wrap=True)
+    console.print()
+    console.print(Text("brief", "dim"))
+    console.print(Text(plain(brief)), soft_wrap=True)
+
+
+def _facts(task: TaskReport, planned: Task, now: datetime) -> Iterator[tuple[str, Text | str]]:
+    yield "task", plain(task.id)
+    yield "state", _state(task, now)
+    yield "agent", task.agent
+    if task.type:
+        yield "type", plain(task.type)
+    yield "attempts", f"{task.attempts} of {planned.attempts}, each at most {seconds(task.timeout_s)}"
+    if task.duration_s is not None:
+        yield "time", seconds(task.duration_s)
+    yield from _costs(task)
+    if task.wait is not None:
+        since = local_time(datetime.fromisoformat(task.wait.since), now) if task.wait.since else None
+        yield "waits", one_line(wait_text(task.wait, now), 500) + (f" (since {since})" if since else "")
+    yield from _history(task, now)
+    if task.error is not None:
+        again = "may be tried again" if task.error.retryable else "trying again would not help"
+        hint = f" ({again})" if task.status in {TaskStatus.FAILED, TaskStatus.TIMED_OUT} else ""
+        yield "error", f"{task.error.type}: {one_line(task.error.message, 500)}{hint}"
+    if task.cause is not None and task.cause != task.id:
+        yield "because of", plain(task.cause)
+    if task.output_ref is not None:
+        yield (
+            "output",
+            f"{task.output_ref}{' (partial: what there is of an answer that does not count)' * task.partial}",
+        )
+
+
+def _costs(task: TaskReport) -> Iterator[tuple[str, str]]:
+    if any(task.tokens.model_dump().values()):
+        yield "tokens", _tokens(task)
+    if any((most := task.unsettled).model_dump().values()):
+        yield "unsettled", f"up to {most.input:,} in and {most.output:,} out more, for attempts in vain"
+
+
+def _history(task: TaskReport, now: datetime) -> Iterator[tuple[str, str]]:
+    """What a person said of it, and what was tried in vain."""
+    if task.approval is not None:
+        yield "approval", _decision(task.approval, now)
+    for attempt in task.tries:
+        at = local_time(datetime.fromisoformat(attempt.at), now)
+        yield f"attempt {attempt.attempt}", one_line(f"{at}  {attempt.error.type}: {attempt.error.message}", 500)
+
+
+def show_question(console: Console, run: str, task: TaskReport, starter: str) -> None:
+    """What a person is asked, after everything that helps to answer it."""
+    ask = plain(task.wait.what or "") if task.wait else ""
+    console.print()
+    console.print(Text.assemble(("This task waits for your approval: ", "bold yellow"), ask), soft_wrap=True)
+    for verb in ("approve", "reject"):
+        console.print(Text(f"  {starter} {command(verb, run, task.id)} --note TEXT"), soft_wrap=True)
+
+
+def _decision(decision: Decision, now: datetime) -> str:
+    """Who has answered what, and when."""
+    who = f" by {plain(decision.by)}" if decision.by else ""
+    note = f": {plain(decision.note)}" if decision.note else ""
+    return one_line(f"{decision.answer}{who} at {local_time(datetime.fromisoformat(decision.at), now)}{note}", 500)
+
+
+def _state(task: TaskReport, now: datetime) -> Text:
+    if task.progress is None:
+        return status_text(task.status)
+    since = short((now - datetime.fromisoformat(task.progress.since)).total_seconds())
+    heard = short((now - datetime.fromisoformat(task.progress.heard)).total_seconds())
+    return Text.assemble(
+        status_text(task.status), f", {task.progress.step} for {since} (its worker was heard {heard} ago)"
+    )
+
+
+def _tokens(task: TaskReport) -> str:
+    tokens = task.tokens
+    if task.progress is not None:
+        return f"about {counted(tokens.output, 'token')} of the answer so far"
+    cached = f", {tokens.cache_read:,} read from the cache" if tokens.cache_read else ""
+    written = f", {tokens.cache_write:,} written to it" if tokens.cache_write else ""
+    return f"{tokens.input:,} in, {tokens.output:,} out{cached}{written}"
+
+
+def _input(input: Input) -> Text:
+    if input.status is TaskStatus.SUCCEEDED:
+        return Text.assemble(plain(input.task), "  ", status_text(input.status), f"  {input.ref}")
+    missing = one_line(f"missing: {input.why}", 500) if input.why else "no result yet"
+    return Text.assemble(plain(input.task), "  ", status_text(input.status), f"  {missing}")

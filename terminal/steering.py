@@ -1,0 +1,102 @@
+"""Steering: a person changes the course of a run that is going."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from client import RunClient
+from domain.picture import Picture
+from domain.steering import Steered
+from terminal.outcome import Exit, Refusal, ended, print_json
+from terminal.session import Session
+from terminal.tasks import tasks_named
+from terminal.text import plain
+
+NOTE_LIMIT, AT_ONCE = 2_000, 1_000
+"""Characters of a note and tasks of a change that a run takes."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a person asks for."""
+
+    verb: str
+    tasks: Sequence[str] = ()
+    note: str | None = None
+    max_concurrency: int | None = None
+
+
+async def steer(session: Session, words: str, wish: Wish, *, as_json: bool) -> Exit:
+    """Have a run changed, and tell what came of it."""
+    if wish.verb == "set" and wish.max_concurrency is None:
+        raise Refusal("Say what to set: --max-concurrency N.", code="usage", exit=Exit.WRONG)
+    if len(wish.note or "") > NOTE_LIMIT:
+        raise Refusal(f"--note takes at most {NOTE_LIMIT:,} characters.", code="usage", exit=Exit.WRONG)
+    client = await session.reader()
+    run = await client.resolve(words)
+    picture = await client.picture(run)
+    if picture.ended:
+        raise _too_late(picture, wish.verb)
+    session.check_current(client, picture)
+    trouble = session.trouble(simulated=picture.simulated)
+    if trouble and wish.verb != "cancel":
+        raise Refusal(trouble, code="no_worker", exit=Exit.CANNOT)
+    if wish.verb == "cancel":
+        await client.cancel(run)
+        steered = Steered(done="asked for")
+    else:
+        steered = await _ask(client, picture, wish)
+    _tell(run, wish.verb, steered, trouble, as_json=as_json)
+    return Exit.DONE
+
+
+async def _ask(client: RunClient, picture: Picture, wish: Wish) -> Steered:
+    run = picture.run
+    who: dict[str, Any] = {"by": _who(), "note": wish.note}
+    tasks = tasks_named(picture, wish.tasks)
+    if len(tasks) > AT_ONCE:
+        message = f"These are {len(tasks):,} tasks; one change takes {AT_ONCE:,} at most."
+        raise Refusal(message, code="usage", exit=Exit.WRONG)
+    about_tasks = {
+        "approve": client.approve,
+        "reject": client.reject,
+        "skip": client.skip,
+        "retry": client.retry,
+    }
+    if wish.verb in about_tasks:
+        return await about_tasks[wish.verb](run, tasks, **who)
+    if wish.verb == "set":
+        return await client.set(run, max_concurrency=wish.max_concurrency, **who)
+    return await (client.pause if wish.verb == "pause" else client.resume)(run, **who)
+
+
+def _too_late(picture: Picture, verb: str) -> Refusal:
+    what = f"{picture.run} has ended ({picture.status})"
+    if verb == "retry":
+        message = f"{what}, and doing it again in a new run is not there yet. Submit its plan again instead."
+        return Refusal(message, code="ended", exit=Exit.CANNOT)
+    return Refusal(f"{what}: nothing to {verb}.", code="ended", exit=Exit.CANNOT)
+
+
+def _tell(run: str, verb: str, steered: Steered, trouble: str | None, *, as_json: bool) -> None:
+    """What came of it: for a script, or for a person; of `retry` the run that does it, too."""
+    if as_json:
+        did = {"did": verb, "done": steered.done, "tasks": list(steered.tasks)}
+        print_json({"schema": "nightcrew.steering/1", "run": run, **did})
+        return
+    if verb == "retry":
+        sys.stdout.write(f"{run}\n")
+        sys.stdout.flush()
+    sys.stderr.write(f"{verb} {run}: {ended(plain(steered.done))} {trouble or ''}".rstrip() + "\n")
+
+
+def _who() -> str:
+    """The name of the person at this terminal; a container may have none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "someone"
