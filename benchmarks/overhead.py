@@ -1,7 +1,8 @@
 """What our promises cost: tasks per second of a run, beside a bare Temporal parent, child and one activity.
 
-    .venv/bin/python benchmarks/overhead.py                        # 100 and 1,000 tasks, 4 and 32 at once, 3 times
-    .venv/bin/python benchmarks/overhead.py --tasks 100 --repeat 1 # in a minute
+    .venv/bin/python benchmarks/overhead.py                             # 200 tasks; 1, 4, 8, 22, 50 at once; 3 times
+    .venv/bin/python benchmarks/overhead.py --tasks 1000 --concurrency 32
+    .venv/bin/python benchmarks/overhead.py --tasks 100 --repeat 1      # in two minutes
 
 Three arms on one server, taken in turns so that a noisy machine disturbs all of them alike:
 
@@ -10,7 +11,7 @@ Three arms on one server, taken in turns so that a noisy machine disturbs all of
 - bare+http   the same, and the activity makes the same request through the same client
 
 All use the same worker options and the same data converter. Latency is that of one task at work, by Little's law:
-places x seconds / tasks.
+places x seconds / tasks. CPU is that of the process while the arm ran; memory is the most it held meanwhile.
 """
 # ruff: noqa: E402 - the environment is cleaned, and our code is found, before anything is imported
 
@@ -36,21 +37,23 @@ from datetime import timedelta
 from pathlib import Path
 from statistics import median
 from time import perf_counter
+from typing import Self
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import psutil
 from bare import BareParent, BareTask
 from pydantic import JsonValue
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.worker import Worker as TemporalWorker
 
+from activities.reading import AnswerReader
 from client import RunClient
 from domain.briefing import Brief
 from domain.models import Agent, Plan, Task
 from domain.planning import Planned
 from embedded import Worker, down, find_server, simulator_url, up
+from footprint import Footprint, footprint
 from runtime import ROOT, Mode, Settings, connect, leave, load_settings, queue_of
 from store import open_store
 from versioning import unversioned_runner
@@ -84,7 +87,7 @@ class Calls:
             {"type": "text", "text": "Go."},
         )
         brief = Brief(model="claude-haiku-4-5", max_tokens=100, system="Do the task.", content=content)
-        return (await self._model.complete(brief, user="bare", on_text=lambda _: None)).text
+        return (await self._model.complete(brief, user="bare", reader=AnswerReader())).text
 
 
 async def serve_bare(settings: Settings) -> None:
@@ -118,6 +121,40 @@ class Sample:
     server_mb: float
 
 
+class Footprints:
+    """What processes use while a block runs. Memory is looked at five times a second."""
+
+    def __init__(self, *pids: int) -> None:
+        self._pids = pids
+
+    async def __aenter__(self) -> Self:
+        self._before = self._now()
+        self._peaks = [found.rss_bytes for found in self._before]
+        self._looking = asyncio.create_task(self._look())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._after = self._now()
+        self._looking.cancel()
+
+    async def _look(self) -> None:
+        while True:
+            self._peaks = [max(peak, found.rss_bytes) for peak, found in zip(self._peaks, self._now(), strict=True)]
+            await asyncio.sleep(0.2)
+
+    def _now(self) -> list[Footprint]:
+        found = [footprint(pid) for pid in self._pids]
+        return [one for one in found if one is not None]
+
+    def cpu_seconds(self) -> list[float]:
+        """CPU used in the block, by process."""
+        return [after.cpu_seconds - before.cpu_seconds for before, after in zip(self._before, self._after, strict=True)]
+
+    def peak_mb(self) -> list[float]:
+        """The most memory held in the block, by process."""
+        return [peak / 1e6 for peak in self._peaks]
+
+
 class Bench:
     """The processes of the benchmark, and how each arm is run on them."""
 
@@ -127,9 +164,8 @@ class Bench:
         server, ours = find_server(settings.home), Worker(settings.home, Mode.SIMULATED).find()
         if server is None or ours is None:
             raise RuntimeError("the home is not up")
-        self._server = psutil.Process(server.pid)
-        self._workers = {"nightcrew": psutil.Process(ours.pid), "bare": psutil.Process(bare)}
-        self._workers["bare+http"] = self._workers["bare"]
+        self._server = server.pid
+        self._workers = {"nightcrew": ours.pid, "bare": bare, "bare+http": bare}
 
     async def sample(self, arm: str, tasks: int, places: int) -> Sample:
         """Run one arm once."""
@@ -138,18 +174,12 @@ class Bench:
             "bare": lambda tasks, places: self._bare(tasks, places, "nothing"),
             "bare+http": lambda tasks, places: self._bare(tasks, places, "call"),
         }
-        worker, server = self._workers[arm], self._server
-        before = _cpu(worker), _cpu(server)
-        start = perf_counter()
-        await arms[arm](tasks, places)
-        seconds = perf_counter() - start
-        return Sample(
-            seconds=seconds,
-            worker_cpu=_cpu(worker) - before[0],
-            server_cpu=_cpu(server) - before[1],
-            worker_mb=worker.memory_info().rss / 1e6,
-            server_mb=server.memory_info().rss / 1e6,
-        )
+        async with Footprints(self._workers[arm], self._server) as used:
+            start = perf_counter()
+            await arms[arm](tasks, places)
+            seconds = perf_counter() - start
+        (worker_cpu, server_cpu), (worker_mb, server_mb) = used.cpu_seconds(), used.peak_mb()
+        return Sample(seconds, worker_cpu, server_cpu, worker_mb, server_mb)
 
     async def _ours(self, tasks: int, places: int) -> None:
         run = await self._runs.submit(_plan(tasks, places), id=None, simulated=True, queue=queue_of(Mode.SIMULATED))
@@ -170,11 +200,6 @@ def _plan(tasks: int, places: int) -> Planned:
     return Planned(plan=plan, contents={}, sources={}, warnings=())
 
 
-def _cpu(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
-
-
 @contextmanager
 def bare_worker(home: Path) -> Iterator[int]:
     """The pid of a bare worker for as long as the block runs."""
@@ -191,7 +216,7 @@ async def measure(sizes: list[int], places: list[int], repeat: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = load_settings(Path(folder) / "home")
         try:
-            await up(settings, simulator_options=INSTANT)
+            await up(settings, simulator_options=INSTANT, keep=False)
             if simulator_url(settings) is None:
                 raise RuntimeError("there is no simulator")
             with bare_worker(settings.home) as bare:
@@ -220,26 +245,31 @@ async def compare(bench: Bench, tasks: int, places: int, repeat: int) -> None:
             1000 * median(cpu) / tasks
             for cpu in ([sample.worker_cpu for sample in taken], [sample.server_cpu for sample in taken])
         )
+        load = [
+            100 * median(use)
+            for use in ([s.worker_cpu / s.seconds for s in taken], [s.server_cpu / s.seconds for s in taken])
+        ]
         spread = f"{tasks / max(s.seconds for s in taken):.1f}-{tasks / min(s.seconds for s in taken):.1f}"
         ratio = f"{rates['nightcrew'] / rates[arm]:.2f}" if arm != "nightcrew" else ""
         print(
             f"{tasks:>6} {places:>6}  {arm:<10} {rates[arm]:>8.1f} {spread:>13} {1000 * places / rates[arm]:>8.0f} "
-            f"{worker:>10.1f} {server:>10.1f} {taken[-1].worker_mb:>9.0f} {taken[-1].server_mb:>9.0f}  {ratio:>6}",
+            f"{worker:>9.1f} {server:>9.1f} {load[0]:>8.0f} {load[1]:>8.0f} "
+            f"{max(s.worker_mb for s in taken):>9.0f} {max(s.server_mb for s in taken):>9.0f}  {ratio:>6}",
             flush=True,
         )
 
 
 HEADER = (
-    " tasks places  arm         tasks/s   (low-high)  ms/task  worker ms  server ms worker MB server MB  "
-    "nightcrew : this arm\n" + 60 * " " + "CPU/task   CPU/task"
+    " tasks places  arm         tasks/s    (low-high) ms/task worker ms server ms worker % server % worker MB server MB"
+    "  nightcrew : this arm\n" + 53 * " " + "CPU/task  CPU/task  of a core of a core"
 )
 
 
 def main() -> None:
     """Read the command line and measure."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--tasks", type=int, nargs="+", default=[100, 1000])
-    parser.add_argument("--concurrency", type=int, nargs="+", default=[4, 32])
+    parser.add_argument("--tasks", type=int, nargs="+", default=[200])
+    parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 4, 8, 22, 50])
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--serve-bare", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
