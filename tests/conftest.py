@@ -11,21 +11,24 @@ os.environ["TEMPORAL_CONFIG_FILE"] = os.devnull
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from home import Home
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowFailureError, WorkflowHandle
 
 from client import RunClient
 from domain.events import Event
+from domain.picture import Picture
 from domain.planning import Folder, plan_from_text
 from domain.registry import Registry, registry_from_text
-from domain.report import Picture, Report
+from domain.report import Report
 from domain.runs import RunSummary
 from embedded import down, up
 from folder import PlanFolder
@@ -35,6 +38,8 @@ from simulator.server import Simulator
 from store import Store, open_store
 from worker import build_worker
 from workflows.supervisor import SupervisorWorkflow
+
+pytest_plugins = ["clocks"]
 
 AGENTS = """
 agents:
@@ -51,7 +56,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
 @pytest.fixture(scope="session")
 async def temporal(settings: Settings) -> AsyncIterator[Client]:
     """A client of one server for all tests of the session."""
-    await up(settings, worker=False, simulator=False)
+    await up(settings, worker=False, simulator=False, keep=False)
     try:
         yield await connect(settings)
     finally:
@@ -140,6 +145,12 @@ class Bench:
         self.folder: Folder = PlanFolder(folder)
         self.client = RunClient(temporal, self.store)
 
+    def on(self, client: Client) -> Bench:
+        """The same bench for one more worker: two of them on one queue must not share a client."""
+        other = copy(self)
+        other.temporal = client
+        return other
+
     @asynccontextmanager
     async def worker(self, **options: Any) -> AsyncIterator[None]:
         from activities.claude import Claude
@@ -167,3 +178,17 @@ async def crew(bench: Bench) -> AsyncIterator[Bench]:
     """The bench with a worker at work."""
     async with bench.worker():
         yield bench
+
+
+@pytest.fixture(scope="module")
+def up_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
+    """A home that was brought up by the command line, for all tests of a file."""
+    with Home(tmp_path_factory.mktemp("up")) as home:
+        yield home
+
+
+@pytest.fixture
+def home(up_home: Home) -> Home:
+    """That home, with a simulator that answers at once."""
+    up_home.script(ttft=0, tokens_per_second=0)
+    return up_home

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
 from collections import Counter
 
-from conftest import Bench, Run
+from conftest import Bench
 from temporalio.client import WorkflowExecutionStatus
 
 from domain.events import EventType
@@ -105,45 +103,31 @@ async def test_a_cancel_reaches_a_run_that_only_waits(crew: Bench) -> None:
     assert closed.status is WorkflowExecutionStatus.CANCELED
     assert report.census.cancelled == 3
     assert set((await run.ended_children()).values()) == {"COMPLETED"}
-    assert crew.simulator.calls() == 3
+    assert 1 <= crew.simulator.calls() <= 3  # who comes after the first refusal need not ask
 
 
-async def test_a_storm_of_cancels_leaves_nothing(crew: Bench) -> None:
-    """Whenever the cancel comes: no child is terminated or left, and every task has one last word."""
-    chance = random.Random(7)  # noqa: S311
-    crew.simulator.script([], ttft=0.15, jitter=1)
-    plan = """
-max_concurrency: 4
-defaults: {agent: hand}
-tasks:
-  - {id: one, for_each: [1, 2, 3, 4], prompt: Go.}
-  - {id: two, for_each: [1, 2, 3, 4, 5, 6, 7], prompt: Go., needs: [one]}
-  - {id: end, prompt: Go., needs: [two]}
-"""
-
-    async def cancelled_at(moment: float, id: str) -> Run:
-        run = await crew.start(plan, id=id)
-        await asyncio.sleep(moment)  # the moment itself is what is varied
-        await run.client.cancel(run.id)
-        return run
-
-    runs = await asyncio.gather(*(cancelled_at(chance.uniform(0, 1.2), f"storm-{n}") for n in range(5)))
-
-    for run in runs:
-        closed = await run.closed()
-        children = await run.ended_children()
-        report = await run.report()
-        assert closed.status is WorkflowExecutionStatus.CANCELED, run.id
-        assert set(children.values()) <= {"CANCELED", "COMPLETED"}, run.id
-        assert report.status is RunStatus.CANCELLED
-        states = report.census
-        assert states.succeeded + states.cancelled + states.not_started == 12
-        last_words = [
-            event.task
-            for event in await run.events()
-            if event.type in {EventType.TASK_COMPLETED, EventType.TASK_FAILED, EventType.TASK_SKIPPED}
+async def test_a_terminated_run_that_only_waits_is_not_woken(crew: Bench) -> None:
+    """Whoever waits at a wall, for a person or between two attempts has nobody left to start it again."""
+    crew.simulator.script(
+        [
+            {"when": {"task": "walled"}, "then": {"fault": "rate_limit", "retry_after": 2}},
+            {"when": {"task": "again"}, "then": {"fault": "overloaded", "retry_after": 3}},
         ]
-        assert len(last_words) == len(set(last_words)) == 12
-    await crew.simulator.until(lambda: crew.simulator.in_flight == 0)
-    paid = Counter((entry.user, entry.task) for entry in crew.simulator.log)
-    assert set(paid.values()) <= {1}
+    )
+    run = await crew.start("""
+tasks:
+  - {id: again, agent: other, prompt: Go.}
+  - {id: walled, agent: hand, prompt: Go.}
+  - {id: asks, agent: other, prompt: Go., approval: true}
+agents:
+  - {name: other, version: "1", model: claude-sonnet-5-5, instructions: Do it.}
+""")
+    await run.until(lambda picture: picture.census.waiting == 2 and crew.simulator.calls() == 2)
+
+    await run.handle.terminate(reason="a test")
+
+    assert await run.ended_children() == {"again": "COMPLETED", "walled": "COMPLETED"}
+    assert crew.simulator.calls() == 2  # no child is left that could call
+    report = await run.report()
+    assert report.status is RunStatus.CANCELLED
+    assert (report.census.cancelled, report.census.not_started) == (2, 1)

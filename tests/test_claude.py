@@ -16,8 +16,9 @@ import pytest
 from activities import model, reading
 from activities.claude import Claude, named_error
 from activities.model import Completion, ModelError, answer_of
+from activities.reading import AnswerReader
 from domain.briefing import Brief
-from domain.models import Usage
+from domain.models import Usage, WallKind
 from simulator import Simulator
 
 KEY = "sk-ant-CANARY-KEY"
@@ -39,7 +40,7 @@ async def claude(simulator: Simulator) -> AsyncIterator[Claude]:
 
 async def ask(claude: Claude, brief: Brief = BRIEF) -> Completion:
     async with asyncio.timeout(20):
-        return await claude.complete(brief, user="someone", on_text=lambda _: None)
+        return await claude.complete(brief, user="someone", reader=AnswerReader())
 
 
 async def error_of(claude: Claude) -> ModelError:
@@ -55,7 +56,7 @@ async def test_an_answer_comes_with_its_text_usage_and_reason(simulator: Simulat
     simulator.script([{"then": {"answer": "Twelve chars and more.", "cache_read": 3, "cache_write": 2}}])
     heard: list[str] = []
 
-    completion = await claude.complete(BRIEF, user="someone", on_text=heard.append)
+    completion = await claude.complete(BRIEF, user="someone", reader=AnswerReader(on_text=heard.append))
 
     (entry,) = simulator.log
     assert completion == Completion(
@@ -138,12 +139,11 @@ def test_a_text_that_came_to_its_end_is_an_answer(reason: str) -> None:
     ],
 )
 def test_a_text_that_stopped_for_another_reason_is_none(reason: str, error: type[ModelError]) -> None:
-    """Each by its own name, not retried, and with what was paid for: the text is kept and the tokens count."""
+    """Each by its own name, and not retried."""
     with pytest.raises(ModelError) as caught:
         answer_of(COMPLETION.model_copy(update={"stop_reason": reason}), 300)
 
     assert type(caught.value) is error
-    assert (caught.value.partial, caught.value.usage) == ("Half of", COMPLETION.usage)
     assert not caught.value.retryable
     assert caught.value.may_be_billed
 
@@ -159,6 +159,10 @@ FAULTS: list[tuple[dict[str, Any], type[ModelError]]] = [
     ({"fault": "rate_limit", "message": BODY}, model.RateLimited),
     ({"fault": "spend_limit", "message": BODY}, model.SpendLimitReached),
     ({"fault": "invalid_request", "message": BODY}, model.RequestRefused),
+    (
+        {"fault": "invalid_request", "message": f"You reached your Usage Limits: {BODY}"},
+        model.SpendLimitReached,
+    ),
     ({"fault": "authentication", "message": BODY}, model.KeyRefused),
     ({"fault": "billing", "message": BODY}, model.SpendLimitReached),
     ({"fault": "permission", "message": BODY}, model.KeyRefused),
@@ -169,8 +173,8 @@ FAULTS: list[tuple[dict[str, Any], type[ModelError]]] = [
     ({"fault": "bad_gateway"}, model.ProviderFault),
     ({"fault": "unavailable", "message": BODY}, model.ProviderFault),
     ({"fault": "gateway_timeout", "message": BODY}, model.ProviderFault),
-    ({"fault": "hang_before_headers", "seconds": 0.01}, model.Unreachable),
-    ({"fault": "reset_before_headers"}, model.Unreachable),
+    ({"fault": "hang_before_headers", "seconds": 0.01}, model.NoAnswer),
+    ({"fault": "reset_before_headers"}, model.NoAnswer),
     ({"fault": "hang_after_headers", "seconds": 0.01}, model.StreamCut),
     ({"fault": "hang_mid_stream", "seconds": 0.01}, model.StreamCut),
     ({"fault": "reset_mid_stream", "at": 0.01}, model.StreamCut),
@@ -214,28 +218,59 @@ def _shown(value: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("error", "retryable", "at_most", "may_be_billed"),
+    ("error", "retryable", "at_most", "may_be_billed", "wall"),
     [
-        (model.RateLimited, False, None, False),
-        (model.SpendLimitReached, False, None, False),
-        (model.RequestRefused, False, None, False),
-        (model.KeyRefused, False, None, False),
-        (model.ModelUnknown, False, None, False),
-        (model.RequestTooLarge, False, None, False),
-        (model.Overloaded, True, None, False),
-        (model.ProviderFault, True, None, False),
-        (model.Unreachable, True, None, True),
-        (model.StreamCut, True, None, True),
-        (model.Garbled, True, 3, True),
-        (model.TaskTimeout, True, None, True),
-        (model.AnswerTooLarge, False, None, True),
+        (model.RateLimited, False, None, False, "rate"),
+        (model.SpendLimitReached, False, None, False, "spend"),
+        (model.RequestRefused, False, None, False, None),
+        (model.KeyRefused, False, None, False, "key"),
+        (model.ModelUnknown, False, None, False, "model"),
+        (model.RequestTooLarge, False, None, False, None),
+        (model.Overloaded, True, None, False, None),
+        (model.ProviderFault, True, None, False, None),
+        (model.Unreachable, False, None, False, "unreachable"),
+        (model.NoAnswer, True, None, True, None),
+        (model.StreamCut, True, None, True, None),
+        (model.Garbled, True, 3, True, None),
+        (model.TaskTimeout, True, None, True, None),
+        (model.NoProgress, True, None, True, None),
+        (model.AnswerTooLarge, False, None, True, None),
     ],
 )
 def test_what_a_fault_means_for_retries_and_the_bill(
-    error: type[ModelError], *, retryable: bool, at_most: int | None, may_be_billed: bool
+    error: type[ModelError], *, retryable: bool, at_most: int | None, may_be_billed: bool, wall: WallKind | None
 ) -> None:
-    """The last column of faults.md 1a; garbled is retried at most twice."""
+    """The last column of faults.md 1a; garbled is retried at most twice, and a wall is no fault of the call."""
     assert (error.retryable, error.at_most, error.may_be_billed) == (retryable, at_most, may_be_billed)
+    assert error.wall == wall
+
+
+@pytest.mark.parametrize(
+    ("cause", "error"),
+    [
+        (httpx2.ConnectError(BODY), model.Unreachable),
+        (httpx2.ConnectTimeout(BODY), model.Unreachable),
+        (httpx2.ProxyError(BODY), model.Unreachable),
+        (httpx2.UnsupportedProtocol(BODY), model.Unreachable),
+        (httpx2.ReadError(BODY), model.NoAnswer),
+        (httpx2.WriteError(BODY), model.NoAnswer),
+        (httpx2.ReadTimeout(BODY), model.NoAnswer),
+        (httpx2.RemoteProtocolError(BODY), model.NoAnswer),
+        (None, model.NoAnswer),
+    ],
+    ids=lambda value: getattr(value, "__name__", type(value).__name__),
+)
+def test_a_connection_that_never_stood_is_told_from_one_that_broke(
+    cause: Exception | None, error: type[ModelError]
+) -> None:
+    """Where nothing could be asked, nothing is billed; what was cut off may be."""
+    raised = anthropic.APIConnectionError(message=BODY, request=httpx2.Request("POST", "http://provider"))
+    raised.__cause__ = cause
+
+    named = named_error(raised)
+
+    assert type(named) is error
+    assert BODY not in str(named)
 
 
 @pytest.mark.parametrize(
@@ -271,8 +306,9 @@ def test_an_error_without_a_type_that_we_know_is_named_by_its_status(
     assert BODY not in str(named)
 
 
-async def test_a_provider_that_is_not_there_is_unreachable() -> None:
-    claude = Claude(base_url="http://127.0.0.1:1", api_key=KEY, auth_token=None, simulated=True)
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1", "http://provider.invalid"], ids=["refused", "no-such-name"])
+async def test_a_provider_that_is_not_there_is_unreachable(address: str) -> None:
+    claude = Claude(base_url=address, api_key=KEY, auth_token=None, simulated=True)
 
     assert type(await error_of(claude)) is model.Unreachable
 

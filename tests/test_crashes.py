@@ -62,7 +62,7 @@ class Home:
             await asyncio.sleep(0.01)
 
     async def up(self, *, worker: bool = True) -> None:
-        await up(self.settings, worker=worker)
+        await up(self.settings, worker=worker, keep=False)
 
 
 @pytest.fixture
@@ -111,8 +111,8 @@ from activities.model import Completion
 complete = Ledger.complete
 
 
-async def complete_and_die(self: Ledger, entry: Entry, completion: Completion) -> None:
-    await complete(self, entry, completion)
+async def complete_and_die(self: Ledger, entry: Entry, completion: Completion, number: int) -> None:
+    await complete(self, entry, completion, number)
     os._exit(9)
 
 

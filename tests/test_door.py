@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +13,8 @@ from conftest import Bench
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetActivityRequest
 
-from domain.models import RunStatus, TaskStatus
+from activities.meter import Hold
+from domain.models import Answered, RunStatus, TaskResult, TaskStatus
 from store import Store, StoreUnavailable
 
 ONE = "tasks: [{id: only, agent: hand, prompt: Go.}]"
@@ -80,6 +84,67 @@ async def test_an_answer_that_comes_within_the_grace_is_not_paid_again(bench: Be
         report = await run.report()
 
     assert (report.status, bench.simulator.calls("only")) == (RunStatus.COMPLETED, 1)
+
+
+class Turnstile:
+    """A meter that lets calls through when the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting, self.open = asyncio.Event(), asyncio.Event()
+
+    @asynccontextmanager
+    async def draw(self, *_: object) -> AsyncIterator[Hold]:
+        self.waiting.set()
+        await self.open.wait()
+        yield Hold()
+
+
+async def test_a_pause_holds_from_its_acknowledgement_on(bench: Bench) -> None:
+    """Also for a call that had been permitted already, and only waited for its turn (H11)."""
+    turnstile = Turnstile()
+    async with bench.worker(meter=turnstile):
+        run = await bench.start(ONE)
+        await turnstile.waiting.wait()
+
+        await run.client.pause(run.id, by="someone")
+        turnstile.open.set()
+        paused = await run.until(lambda picture: picture.tasks["only"].status is TaskStatus.WAITING)
+        assert paused.status is RunStatus.PAUSED
+        assert bench.simulator.calls() == 0
+        await run.client.resume(run.id, by="someone")
+        report = await run.report()
+
+    assert (report.status, bench.simulator.calls()) == (RunStatus.COMPLETED, 1)
+    assert report.tasks[0].attempts == 1
+
+
+async def test_a_run_that_is_cancelled_while_its_call_waits_pays_nothing(bench: Bench) -> None:
+    turnstile = Turnstile()
+    async with bench.worker(meter=turnstile):
+        run = await bench.start(ONE)
+        await turnstile.waiting.wait()
+
+        await run.handle.cancel()
+        turnstile.open.set()
+        report = await run.report()
+
+    assert (report.status, bench.simulator.calls()) == (RunStatus.CANCELLED, 0)
+
+
+async def test_what_failed_attempts_may_have_cost_reaches_the_result_of_the_task(crew: Bench) -> None:
+    crew.simulator.script(
+        [{"when": {"nth": [1, 2]}, "then": {"fault": "truncate", "answer": "the walrus sings " * 20}}]
+    )
+    run = await crew.start(ONE)
+    await run.report()
+
+    task = crew.temporal.get_workflow_handle(f"{run.id}/only", result_type=TaskResult)
+    outcome = (await task.result()).outcome
+
+    assert isinstance(outcome, Answered)
+    assert [(told.attempt, told.error.type) for told in outcome.tries] == [(1, "StreamCut"), (2, "StreamCut")]
+    assert all(told.usage.input > 0 and told.unsettled.output > 0 for told in outcome.tries)
+    assert outcome.attempts == 3
 
 
 async def test_at_once_is_not_asked_at_once(crew: Bench) -> None:

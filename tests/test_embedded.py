@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
@@ -20,6 +21,8 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import WorkflowExecutionStatus
 
 import embedded
+import service_kinds
+import services
 from embedded import all_services, down, find_server, prepare_home, simulator_url, up, web_ui_url
 from ports import LOOPBACK, choose_ports
 from runtime import ROOT, CannotDo, Mode, Settings, connect, load_settings
@@ -50,7 +53,7 @@ async def settings(tmp_path: Path) -> AsyncIterator[Settings]:
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Settings]:
     """A home with a server, for tests that only look."""
     settings = load_settings(tmp_path_factory.mktemp("shared") / "home")
-    await up(settings, worker=False, simulator=False)
+    await up(settings, worker=False, simulator=False, keep=False)
     yield settings
     await down(settings)
 
@@ -142,7 +145,7 @@ async def test_a_service_that_is_never_ready_is_stopped(home: Path, monkeypatch:
     with pytest.raises(CannotDo, match="was not ready within"):
         await Stub(home, "").start()
 
-    assert not Stub(home, "")._held()
+    assert not Stub(home, "").is_held()
 
 
 async def test_a_pid_that_now_belongs_to_somebody_else_is_left_alone(home: Path) -> None:
@@ -158,6 +161,58 @@ async def test_a_pid_that_now_belongs_to_somebody_else_is_left_alone(home: Path)
     assert await bystander.wait() == -signal.SIGKILL  # by us, and by nobody before
 
 
+async def test_a_file_that_a_power_cut_left_half_written_is_no_obstacle(home: Path) -> None:
+    (home / "services" / "stub.json").write_text('{"pid": 1')
+    (home / "services" / "stub.ports.json").write_bytes(bytes(20))
+
+    assert await Stub(home, READY).start()
+
+    assert choose_ports(home / "services" / "stub.ports.json", ("a",))["a"] > 0
+
+
+async def test_a_large_log_is_moved_away_at_the_next_launch(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(services, "LARGE_LOG", 10)
+    log = home / "logs" / "stub.log"
+    log.write_text("of an earlier life")
+
+    with pytest.raises(CannotDo) as caught:
+        await Stub(home, "sys.exit('now')").start()
+
+    assert str(caught.value).endswith(f"The last lines of {log}:\n  now")
+    assert (home / "logs" / "stub.log.1").read_text() == "of an earlier life"
+
+
+WITHOUT_STDIN = """
+import asyncio, os, pathlib, sys
+sys.path.insert(0, sys.argv[2])
+from test_embedded import READY, Stub
+async def main():
+    os.close(0)
+    await Stub(pathlib.Path(sys.argv[1]), READY).start()
+asyncio.run(main())
+"""
+
+
+async def test_a_starter_without_standard_input_gives_the_service_its_lock(home: Path) -> None:
+    """The lock's descriptor could be 0 there, which in the service is /dev/null."""
+    command = [sys.executable, "-c", WITHOUT_STDIN, str(home), str(ROOT / "tests")]
+    await asyncio.to_thread(subprocess.run, command, cwd=ROOT, check=True, stderr=subprocess.DEVNULL)
+
+    assert Stub(home, READY).find() is not None
+
+
+async def test_only_the_process_that_was_meant_is_stopped(home: Path) -> None:
+    await Stub(home, READY).start()
+    state = Stub(home, READY).find()
+    assert state is not None
+
+    await Stub(home, READY).stop(only=state.pid + 1)
+    assert Stub(home, READY).find() == state
+
+    await Stub(home, READY).stop(only=state.pid)
+    assert Stub(home, READY).find() is None
+
+
 def test_ports_are_remembered_unless_taken(tmp_path: Path) -> None:
     first = choose_ports(tmp_path / "ports.json", ("a", "b"))
     assert choose_ports(tmp_path / "ports.json", ("a", "b")) == first
@@ -169,6 +224,20 @@ def test_ports_are_remembered_unless_taken(tmp_path: Path) -> None:
 
     assert second["b"] == first["b"]
     assert second["a"] not in first.values()
+
+
+def test_a_port_that_is_just_being_given_back_is_waited_for(tmp_path: Path) -> None:
+    first = choose_ports(tmp_path / "ports.json", ("a",))
+    with socket.socket() as dying:
+        dying.bind((LOOPBACK, first["a"]))
+        dying.listen()
+        end = threading.Timer(0.2, dying.close)
+        end.start()
+
+        second = choose_ports(tmp_path / "ports.json", ("a",))
+
+        end.join()
+    assert second == first
 
 
 # The home
@@ -258,7 +327,7 @@ async def test_the_environment_of_a_server_is_clean(settings: Settings, monkeypa
 
 
 async def test_data_and_address_survive_a_kill(settings: Settings) -> None:
-    await up(settings, worker=False, simulator=False)
+    await up(settings, worker=False, simulator=False, keep=False)
     before = find_server(settings.home)
     assert before is not None
     client = await connect(settings)
@@ -267,7 +336,7 @@ async def test_data_and_address_survive_a_kill(settings: Settings) -> None:
     process = psutil.Process(before.pid)
     process.kill()
     process.wait(timeout=5)
-    again = await up(settings, worker=False, simulator=False)
+    again = await up(settings, worker=False, simulator=False, keep=False)
 
     assert again.started == ("server",)
     after = find_server(settings.home)
@@ -281,7 +350,7 @@ UP = """
 import asyncio, json, pathlib, sys
 import embedded, runtime
 settings = runtime.load_settings(pathlib.Path(sys.argv[1]))
-found = asyncio.run(embedded.up(settings, worker=False, simulator=False))
+found = asyncio.run(embedded.up(settings, worker=False, simulator=False, keep=False))
 print(json.dumps([found.found, found.started, embedded.find_server(settings.home).pid]))
 runtime.leave(0)
 """
@@ -307,7 +376,7 @@ async def test_two_commands_at_once_give_one_server(settings: Settings) -> None:
 async def test_a_configured_temporal_replaces_the_server(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMPORAL_ADDRESS", f"{LOOPBACK}:1")
 
-    home = await up(settings, worker=False, simulator=False)
+    home = await up(settings, worker=False, simulator=False, keep=False)
 
     assert (home.found, home.started) == ((), ())
     assert find_server(settings.home) is None
@@ -319,7 +388,7 @@ import embedded, runtime
 runtime.configure_logs()
 async def main():
     settings = runtime.load_settings(pathlib.Path(sys.argv[1]))
-    await embedded.up(settings, worker=False, simulator=False)
+    await embedded.up(settings, worker=False, simulator=False, keep=False)
     client = await runtime.connect(settings)
     os.kill(embedded.find_server(settings.home).pid, signal.SIGKILL)
     try:
@@ -376,7 +445,7 @@ time.sleep(60)
 @pytest.fixture
 def stub_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A `worker.py` that only says how it was started."""
-    monkeypatch.setattr(embedded, "ROOT", tmp_path)
+    monkeypatch.setattr(service_kinds, "ROOT", tmp_path)
     monkeypatch.setattr(embedded, "temporal_settings", lambda: "somewhere else")
     (tmp_path / "worker.py").write_text(WORKER)
     return tmp_path / "worker.py"
@@ -388,14 +457,15 @@ async def test_worker_and_simulator_of_a_mode(
     """A simulated worker has no credentials; a live one has, and there is no simulator."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "secret")
 
-    assert (await up(settings)).started == ("simulator", "worker-simulated")
-    assert (await up(settings)).found == ("simulator", "worker-simulated")
-    assert (await up(settings, Mode.LIVE)).started == ("worker-live",)
+    assert (await up(settings, keep=False)).started == ("simulator", "worker-simulated")
+    assert (await up(settings, keep=False)).found == ("simulator", "worker-simulated")
+    assert (await up(settings, Mode.LIVE, keep=False)).started == ("worker-live",)
 
     said = {s.name: state.details for s in all_services(settings.home) if (state := s.find())}
     assert said["worker-simulated"] == {
         "arguments": ["--home", str(settings.home), "--queue", "nightcrew-simulated"],
         "keys": [],
+        "reaches": {"server": None, "simulator": said["simulator"]["url"]},
     }
     assert said["worker-live"]["keys"] == ["ANTHROPIC_API_KEY"]
     assert simulator_url(settings) == said["simulator"]["url"]
@@ -411,6 +481,6 @@ def broken_worker(stub_worker: Path) -> None:
 
 async def test_after_an_error_nothing_is_left_running(settings: Settings, broken_worker: None) -> None:
     with pytest.raises(CannotDo, match="no such model"):
-        await up(settings)
+        await up(settings)  # with a keeper, which is not started then
 
     assert await down(settings) == []

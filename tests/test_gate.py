@@ -21,6 +21,8 @@ class Watched:
         self._client = client
         self.asked = 0
         self.lose = 0
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     def get_workflow_handle(self, id: str) -> Watched:
         self._handle = self._client.get_workflow_handle(id)
@@ -30,7 +32,9 @@ class Watched:
         self.asked += 1
         if self.asked <= self.lose:
             raise RPCError("no route to the server", RPCStatusCode.UNAVAILABLE, b"")
-        return await self._handle.describe(**options)
+        description = await self._handle.describe(**options)
+        await self.answers.wait()
+        return description
 
 
 class Clock:
@@ -125,6 +129,40 @@ async def test_one_question_a_second_serves_all_who_ask(temporal: Client, watche
     assert watched.asked == 2
 
     await run.terminate()
+
+
+async def test_the_last_permission_is_asked_for_anew(temporal: Client, watched: Watched) -> None:
+    """A pause holds from its acknowledgement on: an answer from before it is not good enough, however fresh."""
+    run, chain = await start(temporal)
+    gate = Gate(cast("Client", watched))
+    assert (await gate.standing(run.id, chain)).over is None
+
+    await run.terminate()
+
+    assert (await gate.permission(run.id, chain)).over == "the run is TERMINATED"
+    assert watched.asked == 2
+
+
+async def test_those_who_wait_share_a_question_that_begins_after_they_have_asked(
+    temporal: Client, watched: Watched
+) -> None:
+    """One that is under way may have been answered before they came: that one they do not take."""
+    run, chain = await start(temporal)
+    gate = Gate(cast("Client", watched))
+    watched.answers.clear()
+    first = asyncio.create_task(gate.permission(run.id, chain))
+    async with asyncio.timeout(20):
+        while not watched.asked:
+            await asyncio.sleep(0.01)
+        others = [asyncio.create_task(gate.permission(run.id, chain)) for _ in range(100)]
+        await asyncio.sleep(0)  # they have asked
+        await run.terminate()
+        watched.answers.set()
+
+        assert (await first).over is None
+        assert {(await other).over for other in others} == {"the run is TERMINATED"}
+
+    assert watched.asked == 2
 
 
 async def test_an_answer_is_never_older_than_a_second(temporal: Client, clock: Clock) -> None:

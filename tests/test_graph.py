@@ -7,7 +7,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.graph import critical_path, cycles, dependants_of, final_tasks, in_order, layers
+from domain.graph import critical_path, cycles, dependants_of, final_tasks, in_order, layers, longest_ways
 from domain.models import Need, Plan, Task
 
 
@@ -46,6 +46,25 @@ def test_the_critical_path_is_the_longest_chain_by_time() -> None:
 
     assert critical_path(plan(DIAMOND), durations) == (["start", "right", "end"], timedelta(seconds=7))
     assert critical_path(plan({}), {}) == ([], timedelta())
+
+
+def test_the_longest_way_to_a_task_leaves_out_what_comes_after_it() -> None:
+    seconds = {"start": 1, "left": 2, "right": 5, "end": 1, "alone": 6}
+
+    ways = longest_ways(plan(DIAMOND), {id: timedelta(seconds=length) for id, length in seconds.items()})
+
+    assert {id: end.total_seconds() for id, end in ways.ends.items()} == {
+        "start": 1,
+        "alone": 6,
+        "left": 3,
+        "right": 6,
+        "end": 7,
+    }
+    assert (ways.to("left"), ways.to("end"), ways.to("alone")) == (
+        ["start", "left"],
+        ["start", "right", "end"],
+        ["alone"],
+    )
 
 
 def test_the_other_direction_of_the_edges() -> None:

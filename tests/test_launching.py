@@ -6,7 +6,7 @@ import pytest
 from conftest import Bench, eventually
 from temporalio.api.enums.v1 import EventType as HistoryEvent
 
-from domain import course
+from domain import places
 from domain.events import EventType
 from domain.models import RunStatus
 from workflows import policies
@@ -31,7 +31,7 @@ async def test_events_are_written_while_all_tasks_are_at_work(crew: Bench) -> No
 
 async def test_a_wide_fan_in_is_started_in_portions(crew: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve tasks that need the same forty: more inputs than one workflow task may carry."""
-    monkeypatch.setattr(course, "INPUTS_AT_ONCE", 200)
+    monkeypatch.setattr(places, "INPUTS_AT_ONCE", 200)
     run = await crew.start(
         f"""
 max_concurrency: 50

@@ -1,5 +1,6 @@
 """What travels through Temporal comes back as it was, or is refused by name."""
 
+import json
 import os
 import subprocess
 import sys
@@ -55,6 +56,32 @@ async def test_a_small_value_stays_readable() -> None:
 
     assert payload.metadata["encoding"] == b"json/plain"
     assert payload.data == b'{"text":"hello","tags":[]}'
+
+
+@pytest.mark.parametrize("encoding", [b"json/plain", b"json/protobuf"])
+def test_a_text_that_people_read_stays_as_it_is(encoding: bytes) -> None:
+    """Details and summaries in the stock Web UI: a page of them, and what Temporal answers about a workflow."""
+    data = json.dumps("night shift " * 1_500).encode()
+    if encoding == b"json/protobuf":
+        data = b'{"currentDetails": ' + data + b"}"
+    payload = Payload(metadata={"encoding": encoding}, data=data)
+
+    assert payload.ByteSize() > COMPRESS_FROM
+    assert compressed(payload) is payload
+
+
+async def test_a_text_of_an_earlier_release_is_still_read() -> None:
+    """It was compressed then."""
+    (payload,) = DATA_CONVERTER.payload_converter.to_payloads(["night shift " * 1_000])
+    old = Payload(metadata={"encoding": ENCODING}, data=zlib.compress(payload.SerializeToString()))
+
+    assert await DATA_CONVERTER.decode([old], [str]) == ["night shift " * 1_000]
+
+
+async def test_a_text_too_long_for_a_page_is_compressed() -> None:
+    (payload,) = await DATA_CONVERTER.encode(["night shift " * 20_000])
+
+    assert payload.metadata["encoding"] == ENCODING
 
 
 def test_a_bomb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

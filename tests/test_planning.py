@@ -126,11 +126,11 @@ def test_values_come_from_task_then_defaults_then_agent_then_built_in() -> None:
     assert second.prompt == ("Ask ", Placement(name="first", tasks=("first",)), ".")
     assert result.sources["first"] == {
         "agent": "defaults", "type": "defaults", "prompt": "task", "files": "defaults", "payload": "defaults",
-        "timeout": "defaults", "attempts": "task", "max_tokens": "agent",
+        "timeout": "defaults", "attempts": "task", "max_tokens": "agent", "priority": "built in",
     }  # fmt: skip
     assert result.sources["second"] == {
         "agent": "task", "type": "task", "prompt": "defaults", "files": "task", "payload": "task",
-        "timeout": "task", "attempts": "built in", "max_tokens": "built in",
+        "timeout": "task", "attempts": "built in", "max_tokens": "built in", "priority": "built in",
     }  # fmt: skip
     assert (result.plan.name, result.plan.max_concurrency) == ("effective", 7)
     assert planned(EFFECTIVE, max_concurrency=9).plan.max_concurrency == 9
@@ -380,8 +380,7 @@ TASK_MISTAKES = [
     *[
         (f"{key}: x", "3:5", f"'{key}' is not supported yet", "")
         for key in (
-            "priority", "deadline", "time_limit", "approval", "quorum", "latency", "plan", "schema", "review", "merge",
-            "replan", "workspace", "mode", "budget_usd", "on_budget",
+            "latency", "plan", "schema", "review", "merge", "replan", "workspace", "budget_usd", "on_budget",
         )
     ],
 ]  # fmt: skip
@@ -412,7 +411,7 @@ PLAN_MISTAKES = [
     ("just text", ["p:1:1: the plan must be a mapping, not the text 'just text'"]),
     ("name: x\n", ["p:1:1: the plan has no tasks"]),
     ("tasks: []\n", ["p:1:8: the plan has no tasks"]),
-    ("tasks: []\nmode: x\n", ["p:1:8: the plan has no tasks", "p:2:1: 'mode' is not supported yet"]),
+    ("tasks: []\nmode: x\n", ["p:1:8: the plan has no tasks", "p:2:7: 'mode' must be window or waves, not the text 'x'"]),
     ("tasks:\n", ["p:1:7: 'tasks' is empty (give it a value, or remove the key)"]),
     ("tasks: {a: b}\n", ["p:1:8: 'tasks' must be a list, not a mapping"]),
     ("tasks: [5]\n", ["p:1:9: a task must be a mapping, not the number 5"]),
@@ -427,13 +426,15 @@ PLAN_MISTAKES = [
     (GOOD + "name: a b\n", ["p:2:7: 'name' must be letters, digits, '-' and '_', and start with a letter or digit"]),
     (GOOD + "max_concurrency: 501\n", ["p:2:18: 'max_concurrency' must be at most 500, not the number 501"]),
     (GOOD + "max_concurency: 5\n", ["p:2:1: unknown key 'max_concurency' in the plan (did you mean 'max_concurrency'?)"]),
-    *[(f"{GOOD}{key}: x\n", [f"p:2:1: '{key}' is not supported yet"]) for key in ("mode", "budget_usd", "on_budget", "deadline")],
+    *[(f"{GOOD}{key}: x\n", [f"p:2:1: '{key}' is not supported yet"]) for key in ("budget_usd", "on_budget")],
     (GOOD + "defaults: {promt_file: x}\n", ["p:2:12: unknown key 'promt_file' in defaults (did you mean 'prompt_file'?)"]),
     *[
         (f"{GOOD}defaults: {{{key}: x}}\n", [f"p:2:12: '{key}' cannot stand in defaults (write it in each task)"])
-        for key in ("id", "needs", "prompt", "for_each")
+        for key in ("id", "needs", "prompt", "for_each", "quorum")
     ],
-    (GOOD + "defaults: {approval: true}\n", ["p:2:12: 'approval' is not supported yet"]),
+    (GOOD + "defaults: {mode: waves}\n", ["p:2:12: 'mode' cannot stand in defaults (write it at the top of the plan)"]),
+    (GOOD + "timeout: 30s\n", ["p:2:1: 'timeout' cannot stand at the top of the plan (write it in defaults)"]),
+    (GOOD + "quorum: 1\n", ["p:2:1: 'quorum' cannot stand at the top of the plan (write it in a task)"]),
     (GOOD + "defaults: [x]\n", ["p:2:11: 'defaults' must be a mapping, not a list"]),
     (
         GOOD + "defaults: {agent: idle, capability: research}\n",
@@ -485,7 +486,7 @@ PLAN_MISTAKES = [
     (
         "tasks:\n  - {id: b, agent: idle, prompt: x, bad: 1, for_each: [1], needs: [c]}\n  - {id: c, agent: 5, prompt: '{{ b }} {{ b[1] }}', needs: [b]}\n",
         [
-            "p:2:37: task 'b': unknown key 'bad' in a task (known: agent, attempts, capability, files, for_each, id, max_tokens, needs, payload, prompt, prompt_file, timeout, type)",
+            "p:2:37: task 'b': unknown key 'bad' in a task (known: agent, approval, attempts, capability, deadline, files, for_each, id, max_tokens, needs, payload, priority, prompt, prompt_file, quorum, time_limit, timeout, type)",
             "p:2:68: task 'b': the needs form a cycle: b -> c -> b",
             "p:3:20: task 'c': 'agent' must be a text, not the number 5 (write it in quotes)",
         ],

@@ -82,12 +82,38 @@ def test_a_stream_that_lost_an_event_is_whole_or_no_answer(
 
 
 def test_new_text_is_given_as_it_comes() -> None:
+    heard: list[str] = []
+    reader = AnswerReader(on_text=heard.append)
+
+    for event in [start(), *NOISE, text("one "), text(""), text("two"), end(), STOP]:
+        reader.feed(event)
+
+    assert heard == ["one ", "two"]
+    assert reader.completion().text == "one two"
+
+
+def test_what_came_of_a_broken_answer_can_still_be_read() -> None:
+    """It is no answer, but it was paid for: people may read it, and the provider's own word on its cost counts."""
+    reader = AnswerReader()
+    assert (reader.text, reader.usage, reader.begun, reader.input_told) == ("", Usage(), False, False)
+
+    for event in [start(input_tokens=10, cache_read_input_tokens=3, output_tokens=1), text("one "), text("two")]:
+        reader.feed(event)
+
+    with pytest.raises(StreamCut):
+        reader.completion()
+    assert (reader.text, reader.begun, reader.input_told) == ("one two", True, True)
+    assert reader.usage == Usage(input=10, output=1, cache_read=3)
+
+
+@pytest.mark.parametrize("claimed", [{}, {"output_tokens": 1}, {"input_tokens": -3}, {"input_tokens": "many"}])
+def test_a_provider_that_does_not_say_what_it_read_has_not_told_it(claimed: dict[str, Any]) -> None:
+    """Then the worst case is counted (E14)."""
     reader = AnswerReader()
 
-    heard = [reader.feed(event) for event in [start(), *NOISE, text("one "), text(""), text("two"), end(), STOP]]
+    reader.feed(start(**claimed))
 
-    assert [piece for piece in heard if piece] == ["one ", "two"]
-    assert reader.completion().text == "one two"
+    assert (reader.begun, reader.input_told) == (True, False)
 
 
 def test_the_later_word_on_usage_stands() -> None:

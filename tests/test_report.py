@@ -3,44 +3,44 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plans import REF, START, Voyage, answered, failed, outline, outlines, plan_of
+from plans import REF, START, Voyage, answered, failed, in_vain, outline, outlines, plan_of
+from told import ToldRun
 
-from domain.course import Course
+from domain import barriers
 from domain.events import Event, EventType, from_envelope, to_envelope
-from domain.models import ENDED_RUN, Parked, Policy, RunStatus, TaskStatus, Usage
-from domain.progress import Outline, Progress
-from domain.report import Picture
+from domain.models import ENDED_RUN, Approval, Pace, Parked, Policy, RunStatus, Stopped, TaskStatus, Usage
+from domain.outlook import waits_of
+from domain.picture import Picture
+from domain.progress import Outline
+from domain.requests import Requests
+from domain.steering import Setting, Steering, TaskSteering
 from domain.step import Step
 
 REQUIRE = Policy.REQUIRE
 
 
-class Told:
-    """A run by hand, and the picture that its events make."""
+def wall(kind: Any, until: datetime | None, tries: Any = ()) -> Parked:
+    return Parked(why="wall", what="full", wall=kind, until=until, tries=tries)
 
-    def __init__(self, outline: Outline) -> None:
-        self.course = Course(outline)
-        self.picture = Picture("run", plan_of(outline), simulated=True)
-        self.progress = Progress()
-        self.now = START
-        self.take(self.course.begin(self.now))
+
+class Told(ToldRun):
+    """A run by hand, and the document that its events make. Every step takes a second."""
 
     def take(self, step: Step) -> None:
-        self.progress = step.progress
-        self.picture.add(step.events)
+        super().take(step)
         self.now += timedelta(seconds=1)
 
-    def launch(self) -> None:
-        self.take(self.course.launch(self.progress, self.now))
-
-    def result(self, id: str, outcome: Any) -> None:
-        self.take(self.course.result(self.progress, id, outcome, self.now))
+    def ask(self, verb: str, *tasks: str, **more: Any) -> None:
+        asked: Any = {"set": Setting, "pause": Steering, "resume": Steering}.get(verb, TaskSteering)
+        given = {"tasks": tasks} if tasks else {}
+        request = getattr(Requests(self.course.chart), verb)
+        self.take(request(self.progress, asked(by="ann", **given, **more), self.now))
 
     def finish(self) -> None:
         self.take(self.course.finish(self.progress, self.now))
@@ -72,6 +72,15 @@ def test_a_picture_of_any_run_says_what_the_course_says(outline: Outline, data: 
         if moment.kind == "finish" or not course.is_over(progress):
             assert picture.status is course.status(progress)
         assert picture.ended == (moment.kind == "finish")
+        waits = waits_of(course.chart, progress)
+        for id, seen in picture.tasks.items():
+            wait = picture.wait(id, moment.now)
+            if id in waits:  # what the query of the run answers
+                assert wait is not None
+                assert (waits[id].reason, waits[id].since) == (wait.reason, wait.since), id
+            if seen.ended is None and seen.status is not TaskStatus.RUNNING and not course.is_over(progress):
+                assert wait is not None, f"{id} does not say what it waits for"
+                assert wait.since is not None
 
     report = picture.report({}, now=moment.now)
     assert report.concurrency.peak == voyage.progress.peak
@@ -103,7 +112,7 @@ def test_events_seen_before_change_nothing(outline: Outline, data: st.DataObject
 
 
 def test_the_document_has_the_keys_of_the_interface_in_their_order() -> None:
-    """What is not built yet (cost, attention, ...) is not there."""
+    """What is not built yet (cost, ...) is not there."""
     told = Told(outline({"a": {}}))
     told.launch()
     told.result("a", answered())
@@ -112,18 +121,18 @@ def test_the_document_has_the_keys_of_the_interface_in_their_order() -> None:
     document = told.document()
 
     assert list(document) == [
-        *("schema", "run", "name", "status", "simulated", "census", "started", "finished", "duration_s"),
-        *("tokens", "concurrency", "tasks", "outputs", "output"),
+        *("schema", "run", "name", "status", "simulated", "provider", "census", "started", "finished", "duration_s"),
+        *("tokens", "unsettled", "concurrency", "attention", "tasks", "outputs", "output"),
     ]
     assert list(document["census"]) == [
         *("total", "succeeded", "failed", "timed_out", "skipped", "cancelled", "not_started"),
         *("pending", "ready", "waiting", "running"),
     ]
     assert list(document["tokens"]) == ["input", "output", "cache_read", "cache_write"]
-    assert list(document["concurrency"]) == ["max", "peak"]
+    assert list(document["concurrency"]) == ["max", "peak", "mode", "wave", "speedup", "serial", "suggested"]
     assert list(document["tasks"][0]) == [
         *("id", "agent", "type", "status", "success", "attempts", "timeout_s", "duration_s", "tokens"),
-        *("wait", "error", "cause", "output", "output_ref"),
+        *("unsettled", "wait", "progress", "error", "tries", "cause", "approval", "partial", "output", "output_ref"),
     ]
     assert json.loads(json.dumps(document)) == document
 
@@ -143,7 +152,21 @@ def test_the_document_of_a_run_that_has_ended() -> None:
     assert (document["started"], document["finished"]) == ("2026-01-01T00:00:00.000Z", "2026-01-01T00:00:05.000Z")
     assert document["duration_s"] == 5.0
     assert document["tokens"] == {"input": 6, "output": 12, "cache_read": 0, "cache_write": 0}
-    assert document["concurrency"] == {"max": 3, "peak": 1}
+    assert document["concurrency"] == {
+        "max": 3,
+        "peak": 1,
+        "mode": "window",
+        "wave": None,
+        "speedup": 0.4,
+        "serial": {
+            "critical_path_s": 2.0,
+            "quota_wait_s": 0.0,
+            "slot_wait_s": 2.0,
+            "person_wait_s": 0.0,
+            "other_s": 1.0,
+        },
+        "suggested": 1,
+    }
     assert (document["outputs"], document["output"]) == ({"b": "The text."}, "The text.")
     assert [task["id"] for task in document["tasks"]] == ["a", "b"]
     assert document["tasks"][0] == {
@@ -156,9 +179,14 @@ def test_the_document_of_a_run_that_has_ended() -> None:
         "timeout_s": 30.0,
         "duration_s": 1.0,
         "tokens": {"input": 5, "output": 10, "cache_read": 0, "cache_write": 0},
+        "unsettled": {"input": 0, "output": 0, "cache_read": 0, "cache_write": 0},
         "wait": None,
+        "progress": None,
         "error": None,
+        "tries": [],
         "cause": None,
+        "approval": None,
+        "partial": False,
         "output": "The text.",
         "output_ref": REF,
     }
@@ -243,11 +271,11 @@ def test_the_end_of_a_wall_is_written_as_every_other_time() -> None:
 
 def test_a_paused_run_holds_ready_tasks_for_the_pause() -> None:
     told = Told(outline({"a": {}}))
-    told.take(told.course.pause(told.progress, told.now, "someone"))
+    told.ask("pause")
 
     assert told.document()["status"] == "PAUSED"
     assert told.tasks()["a"]["wait"]["for"] == "pause"
-    told.take(told.course.resume(told.progress, told.now, "someone"))
+    told.ask("resume")
     assert told.document()["status"] == "RUNNING"
     assert told.tasks()["a"]["wait"]["for"] == "slot"
 
@@ -258,6 +286,262 @@ def test_a_run_with_nothing_at_work_but_a_wall_is_waiting() -> None:
     told.result("a", Parked(why="wall", what="full"))
 
     assert told.document()["status"] == "WAITING"
+
+
+def test_a_task_that_may_start_but_whose_agent_is_busy_waits_for_it() -> None:
+    told = Told(outline({"a": {}, "b": {}}, ant=1))
+    told.launch()
+
+    assert told.tasks()["b"]["wait"]["for"] == "pool"
+    assert told.tasks()["b"]["wait"]["what"] == "ant, which does 1 at once"
+
+
+def test_a_wall_holds_what_has_met_it_and_what_would() -> None:
+    """Both say what for and until when; when the provider moves its end, both say so."""
+    told = Told(outline({"met": {}, "next": {}}, max_concurrency=1))
+    told.launch()
+    told.result("met", wall("spend", START + timedelta(hours=1)))
+
+    waits = {id: task["wait"] for id, task in told.tasks().items()}
+
+    assert (waits["met"]["for"], waits["next"]["for"]) == ("wall", "wall")
+    assert waits["next"]["what"] == "full"
+    assert waits["met"]["until"] == waits["next"]["until"] == "2026-01-01T01:00:00.000Z"
+    assert (told.tasks()["next"]["status"], told.document()["status"]) == ("READY", "WAITING")
+    moved: dict[str, Any] = {
+        "model": None,
+        "kind": "spend",
+        "what": "still",
+        "until": "2026-01-01T02:00:00.000Z",
+        "told": True,
+    }
+    told.picture.add([Event(number=told.picture.last + 1, type=EventType.QUOTA_WALL, time=told.now, data=moved)])
+    assert {told.tasks()[id]["wait"]["until"] for id in ("met", "next")} == {"2026-01-01T02:00:00.000Z"}
+
+
+def test_a_wall_before_one_model_stops_no_other() -> None:
+    made = outline({"met": {}, "next": {}}, max_concurrency=1)
+    other = made.tasks[1].model_copy(update={"agent": "bee"})
+    models = {"ant": "small", "bee": "large"}
+    told = Told(made.model_copy(update={"tasks": (made.tasks[0], other), "models": models}))
+    told.launch()
+
+    told.result("met", wall("rate", START + timedelta(hours=1)))
+
+    assert [told.tasks()[id]["wait"]["for"] for id in ("met", "next")] == ["wall", "slot"]
+    assert told.document()["status"] == "RUNNING"
+
+
+def test_a_run_goes_on_when_its_wall_has_fallen() -> None:
+    told = Told(outline({"a": {}}))
+    told.launch()
+    told.result("a", wall("spend", told.now))
+    told.now += barriers.LEAST
+
+    told.take(told.course.wake(told.progress, told.now))
+
+    assert (told.picture.walls, told.document()["status"]) == ({}, "RUNNING")
+    assert told.tasks()["a"]["wait"]["for"] == "slot"
+
+
+def test_in_waves_a_ready_task_waits_for_the_end_of_the_present_one() -> None:
+    waves = outline({"a": {}, "b": {}}, max_concurrency=1).model_copy(update={"mode": Pace.WAVES})
+    told = Told(waves)
+    told.launch()
+
+    wait = told.tasks()["b"]["wait"]
+    assert (wait["for"], wait["what"]) == ("slot", "the end of wave 1")
+    concurrency = told.document()["concurrency"]
+    assert [concurrency[key] for key in ("max", "peak", "mode", "wave")] == [1, 1, "waves", 1]
+
+
+def test_a_change_of_the_places_is_in_the_document() -> None:
+    told = Told(outline({"a": {}}, max_concurrency=2))
+
+    told.ask("set", max_concurrency=7)
+
+    assert told.document()["concurrency"]["max"] == 7
+
+
+# --- people ---
+
+
+def asking(needs: dict[str, dict[str, Policy]], *tasks: str, **approval: Any) -> Outline:
+    """A plan in which these tasks must be approved."""
+    made = outline(needs)
+    asked = [
+        task.model_copy(update={"approval": Approval(**approval)}) if task.id in tasks else task for task in made.tasks
+    ]
+    return made.model_copy(update={"tasks": tuple(asked)})
+
+
+def test_a_task_that_waits_for_a_person_says_what_is_asked_and_until_when() -> None:
+    told = Told(asking({"a": {}, "b": {}}, "a", ask="Shall we?", expires=timedelta(hours=1)))
+
+    assert told.tasks()["a"]["wait"] == {
+        "for": "approval",
+        "what": "Shall we?",
+        "since": "2026-01-01T00:00:00.000Z",
+        "until": "2026-01-01T01:00:00.000Z",
+    }
+    assert told.document()["status"] == "RUNNING", "the other one can start"
+    told.launch()
+    told.result("b", answered())
+    assert told.document()["status"] == "WAITING"
+
+
+@pytest.mark.parametrize(
+    ("verb", "answer", "status"), [("approve", "approved", "READY"), ("reject", "rejected", "SKIPPED")]
+)
+def test_the_answer_of_a_person_is_kept_with_its_words(verb: str, answer: str, status: str) -> None:
+    told = Told(asking({"a": {}}, "a"))
+
+    told.ask(verb, "a", note="mind the tone")
+
+    task = told.tasks()["a"]
+    assert task["status"] == status
+    assert task["approval"] == {
+        "answer": answer,
+        "by": "ann",
+        "note": "mind the tone",
+        "at": "2026-01-01T00:00:01.000Z",
+    }
+
+
+def test_a_task_that_is_done_again_counts_as_before_its_end_and_keeps_its_bill() -> None:
+    """How it ended becomes one more attempt in vain; what was skipped because of it waits again."""
+    told = Told(outline({"a": {}, "b": {"a": REQUIRE}, "c": {}}))
+    told.launch()
+    told.result("a", failed())
+    assert told.picture.census.skipped == 1
+
+    told.ask("retry", "a")
+
+    tasks = told.tasks()
+    assert (tasks["a"]["status"], tasks["b"]["status"]) == ("READY", "PENDING")
+    assert (tasks["a"]["error"], tasks["a"]["attempts"], tasks["a"]["duration_s"]) == (None, 0, None)
+    assert [(attempt["attempt"], attempt["error"]["message"]) for attempt in tasks["a"]["tries"]] == [(2, "it broke")]
+    assert tasks["b"]["wait"]["what"] == "a"
+    assert (tasks["b"]["error"], tasks["b"]["cause"]) == (None, None)
+    assert tasks["a"]["tokens"]["input"] == 1
+    told.launch()
+    told.result("a", answered())
+    assert told.tasks()["a"]["tokens"]["input"] == told.picture.tokens.input == 2
+
+
+def test_what_a_task_was_told_stays_what_it_was_told() -> None:
+    """Also when a need of it is done again, and comes to something else; if it starts again, it is told that."""
+    told = Told(outline({"a": {}, "b": {"a": Policy.OPTIONAL}, "c": {}}))
+    told.launch()
+    told.result("a", failed())
+    told.launch()
+    given = told.course.inputs(told.progress, "b")
+    told.result("b", failed())
+
+    told.ask("retry", "a")
+    assert told.picture.inputs("b") == given
+    told.launch()
+    told.result("a", answered())
+    assert told.picture.inputs("b") == given
+    assert [input.status for input in given] == [TaskStatus.FAILED]
+
+    told.ask("retry", "b")
+    told.launch()
+    assert told.picture.inputs("b") == told.course.inputs(told.progress, "b") != given
+
+
+def test_every_attempt_in_vain_is_told_and_billed_once() -> None:
+    """Two before a wall, one after it: their tokens and what they may have cost on top are in the sums."""
+    told = Told(outline({"a": {}}))
+    told.launch()
+    told.result("a", wall("rate", told.now, tries=in_vain(2)))
+    told.now += barriers.LEAST
+    told.take(told.course.wake(told.progress, told.now))
+    told.launch()
+    told.result("a", failed(tries=in_vain(1)))
+
+    task = told.tasks()["a"]
+
+    assert len(task["tries"]) == 3
+    assert (task["tokens"]["input"], task["unsettled"]["output"]) == (3 * 3 + 1, 3 * 5 + 7)
+    assert told.picture.tokens.input == 10
+    assert told.picture.unsettled.output == 22
+
+
+def test_what_there_is_of_an_answer_that_failed_is_partial_and_no_result() -> None:
+    told = Told(outline({"a": {}}))
+    told.launch()
+    told.result("a", failed().model_copy(update={"output_ref": REF, "output_bytes": 9}))
+    told.finish()
+
+    document = told.document({REF: "Half a"})
+
+    assert (document["tasks"][0]["partial"], document["tasks"][0]["output"]) == (True, "Half a")
+    assert (document["outputs"], document["output"]) == ({"a": None}, None)
+
+
+# --- attention ---
+
+
+def attention(told: Told) -> list[tuple[str, str | None, str]]:
+    return [(found["kind"], found["task"], found["do"]) for found in told.document()["attention"]]
+
+
+def test_while_it_goes_a_run_asks_for_answers_and_tells_what_failed() -> None:
+    told = Told(asking({"publish[a b]": {}, "bad": {}}, "publish[a b]", ask="Shall we?"))
+    told.launch()
+    told.result("bad", failed())
+
+    assert attention(told) == [
+        ("approval", "publish[a b]", "approve run 'publish[a b]'"),
+        ("failure", "bad", "retry run bad"),
+    ]
+    assert [found["what"] for found in told.document()["attention"]] == ["Shall we?", "it broke"]
+    assert [found["since"] for found in told.document()["attention"]] == [
+        "2026-01-01T00:00:00.000Z",
+        "2026-01-01T00:00:02.000Z",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked"),
+    [
+        ("key", [("key", None, "set a key that is accepted, then up, then retry run")]),
+        ("spend", [("budget", None, "raise the spend limit at the provider, then retry run")]),
+        ("model", [("key", None, "find out from the provider what became of m, then retry run")]),
+        ("rate", []),
+        ("overload", []),
+        ("unreachable", []),
+    ],
+)
+def test_a_wall_asks_for_attention_when_somebody_must_mend_it(kind: Any, asked: list[Any]) -> None:
+    told = Told(outline({"first": {}, "a": {}}).model_copy(update={"models": {"ant": "m"}}))
+    told.launch()
+    told.result("first", answered())  # the key has worked before
+    told.result("a", wall(kind, None))
+
+    assert attention(told) == asked
+
+
+def test_after_its_end_a_run_says_where_to_look() -> None:
+    told = Told(outline({"a": {}, "b": {"a": REQUIRE}}))
+    told.launch()
+    told.result("a", failed())
+    told.finish()
+
+    assert attention(told) == [("failure", "a", "status run a")]
+
+
+@pytest.mark.parametrize("outcome", [answered(), Stopped(why="the run was cancelled")])
+def test_a_run_that_went_well_or_was_cancelled_asks_for_nothing(outcome: Any) -> None:
+    told = Told(outline({"a": {}}))
+    told.launch()
+    if isinstance(outcome, Stopped):
+        told.take(told.course.cancel(told.progress, told.now))
+    told.result("a", outcome)
+    told.finish()
+
+    assert attention(told) == []
 
 
 # --- ends from outside ---

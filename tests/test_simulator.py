@@ -120,7 +120,9 @@ async def test_a_default_answer_is_about_the_task_and_says_it_is_simulated(clien
         {"type": "document", "title": "outline", "context": "the result of task 'outline'", "source": source},
         {
             "type": "text",
-            "text": "Compare durable engines.\n\nMissing inputs (none of theirs):\n- scan: TIMED_OUT, late",
+            "text": 'Compare durable engines.\n\nMissing inputs:\n<missing-inputs of="report" mark="0a1b">\n'
+            '[\n{"task": "scan", "status": "TIMED_OUT", "reason": "late"}\n]\n'
+            '</missing-inputs mark="0a1b">',
         },
     ]
 
@@ -515,6 +517,24 @@ async def test_above_capacity_everything_takes_longer(simulator: Simulator, clie
     await given_up(*holding)
 
 
+async def test_a_call_that_is_refused_slows_nobody_down(simulator: Simulator, client: AsyncAnthropic) -> None:
+    """Of 20 calls at once one is admitted, and takes as long as it would alone."""
+    simulator.script([], capacity=1, limits={"requests": 1})
+    stretches: list[float] = []
+
+    def look() -> bool:
+        stretches.append(simulator._stretch())
+        return False
+
+    watching = asyncio.create_task(simulator.until(look))
+
+    answers = await asyncio.gather(*(ask(client) for _ in range(20)), return_exceptions=True)
+
+    watching.cancel()
+    assert sum(isinstance(answer, anthropic.RateLimitError) for answer in answers) == 19
+    assert {*stretches} == {1.0}
+
+
 def duration(simulator: Simulator) -> float:
     entry = simulator.log[-1]
     assert entry.ended is not None
@@ -556,6 +576,72 @@ async def test_a_script_can_be_replaced_over_http(
     assert (simulator.config.seed, simulator.config.ttft) == (7, 0)
 
 
+async def test_scripts_of_plans_stand_beside_each_other_and_before_the_general_one(
+    simulator: Simulator, client: AsyncAnthropic, http: httpx2.AsyncClient
+) -> None:
+    """Each holds for the requests of its own plan; what it leaves open, the general rules say."""
+    general = [{"when": {"plan": "other"}, "then": {"answer": "by condition"}}, {"then": {"answer": "general"}}]
+    await http.post("/script", json={"rules": general})
+    for plan in ("tea", "coffee", "café"):
+        own = {"rules": [{"when": {"task": "scan"}, "then": {"answer": f"for {plan}"}}]}
+        assert (await http.post("/script", params={"plan": plan}, json=own)).status_code == 200
+
+    async def answer(task: str, plan: str) -> str:
+        return text_of(await ask(client, f"Task: {task}\nPlan: {plan}\nAgent: a@1"))
+
+    assert [await answer("scan", plan) for plan in ("tea", "coffee", "café")] == ["for tea", "for coffee", "for café"]
+    assert [await answer("sum", "tea"), await answer("scan", "other")] == ["general", "by condition"]
+    await http.post("/script", params={"plan": "tea"}, json={"rules": [{"then": {"answer": "new"}}]})
+    await http.post("/script", params={"plan": "coffee"}, json={})
+    await http.post("/script", json={"rules": [{"then": {"answer": "anew"}}]})
+    assert [await answer("scan", plan) for plan in ("tea", "coffee", "café")] == ["new", "anew", "for café"]
+    assert text_of(await ask(client, "Plan: tea\nTask: scan")) == "anew"  # no heading of a task: of no plan
+
+
+async def test_every_rule_counts_whichever_script_wins(simulator: Simulator, client: AsyncAnthropic) -> None:
+    """`nth` of a general rule counts the requests that a plan's own rule has taken, as it does within one script."""
+    simulator.script([{"when": {"task": "scan", "nth": 2}, "then": {"answer": "second"}}, {"then": {"answer": "else"}}])
+    simulator.follow(read_script("rules: [{when: {nth: 1}, then: {answer: own}}]"), plan="tea")
+
+    answers = [text_of(await ask(client, "Task: scan\nPlan: tea\n")) for _ in range(3)]
+
+    assert answers == ["own", "second", "else"]
+
+
+async def test_settings_of_a_plan_hold_for_its_requests_alone(simulator: Simulator, client: AsyncAnthropic) -> None:
+    """And what they leave out is what holds for everybody at that moment."""
+    simulator.follow(read_script("config: {answer_tokens: [20, 20]}"), plan="tea")
+    simulator.script([], answer_tokens=(200, 200), seed=5)
+
+    tea = await ask(client, "Task: scan\nPlan: tea\nDescribe the harbour.")
+    other = await ask(client, "Task: scan\nPlan: coffee\nDescribe the harbour.")
+
+    assert len(text_of(tea)) < len(text_of(other))
+    assert simulator.config.answer_tokens == (200, 200)
+
+
+@pytest.mark.parametrize(
+    ("query", "script", "complaint"),
+    [
+        ("?plan=tea", "config: {limits: {requests: 5}}", "config.limits: holds for the whole simulator"),
+        ("?plan=tea", "config: {capacity: 5}", "config.capacity: holds for the whole simulator"),
+        ("?plan=tea", "rules: [{when: {plan: milk}, then: {}}]", "rules.0.when.plan: 'milk' in a script for"),
+        ("?plan=", "rules: []", "nothing but one plan=NAME"),
+        ("?plan=a&plan=b", "rules: []", "nothing but one plan=NAME"),
+        ("?plam=tea", "rules: []", "nothing but one plan=NAME"),
+    ],
+)
+async def test_a_script_that_cannot_hold_for_one_plan_is_refused_and_changes_nothing(
+    simulator: Simulator, client: AsyncAnthropic, http: httpx2.AsyncClient, query: str, script: str, complaint: str
+) -> None:
+    simulator.script([{"then": {"answer": "as before"}}])
+
+    refused = await http.post(f"/script{query}", content=script)
+
+    assert (refused.status_code, complaint in refused.json()["error"]["message"]) == (400, True)
+    assert text_of(await ask(client, "Task: scan\nPlan: tea\n")) == "as before"
+
+
 @pytest.mark.parametrize(
     ("script", "complaint"),
     [
@@ -567,7 +653,7 @@ async def test_a_script_can_be_replaced_over_http(
         ("rules: [{when: {nth: 0}, then: {answer: x}}]", "rules.0.when.nth"),
         ("config: {ttft: -1}", "config.ttft"),
         ("config: {answer_tokens: [9, 3]}", "must ascend"),
-        ("rules: [", "not YAML"),
+        ("rules:\n  - {then: {answer: x}", "not YAML: line 2, column"),
     ],
 )
 def test_a_script_with_a_mistake_is_refused_with_its_place(script: str, complaint: str) -> None:

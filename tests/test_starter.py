@@ -7,18 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from home import ROOT, Home
 
-from embedded import Worker, simulator_url
-from runtime import Mode, load_settings
-
-ROOT = Path(__file__).resolve().parent.parent
-STARTER = [sys.executable, str(ROOT / "starter.py")]
+from embedded import Keeper, Worker
+from runtime import Mode
+from services import Service
 
 ONE = "tasks: [{id: only, agent: writer, prompt: Say hello.}]\n"
 TWO_ENDS = """
@@ -40,56 +37,6 @@ tasks:
   - {id: b, agent: writer, prompt: "{{ nobody }}", needs: [a]}
   - {id: a, agent: writer, promt: Hello.}
 """
-
-
-class Home:
-    """One home that is up, and its simulator."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __call__(self, *words: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
-        command = [*STARTER, "--home", str(self.folder), *words]
-        return subprocess.run(command, input=input, capture_output=True, text=True, cwd=ROOT, timeout=100, check=False)
-
-    def begin(self, *words: str) -> subprocess.Popen[str]:
-        """A command that goes on; its stderr can be read line by line."""
-        command = [*STARTER, "--home", str(self.folder), *words]
-        return subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True
-        )
-
-    @property
-    def _url(self) -> str:
-        url = simulator_url(load_settings(self.folder))
-        assert url is not None
-        return url
-
-    def script(self, *rules: dict[str, Any], **config: Any) -> None:
-        body = json.dumps({"rules": list(rules), "config": config}).encode()
-        request = urllib.request.Request(f"{self._url}/script", data=body, method="POST")
-        urllib.request.urlopen(request, timeout=10).close()
-
-    def calls(self) -> list[dict[str, Any]]:
-        with urllib.request.urlopen(f"{self._url}/log", timeout=10) as reply:
-            found: list[dict[str, Any]] = json.load(reply)
-        return found
-
-
-@pytest.fixture(scope="module")
-def up_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
-    home = Home(tmp_path_factory.mktemp("up"))
-    assert home("up").returncode == 0
-    try:
-        yield home
-    finally:
-        assert home("down").returncode == 0
-
-
-@pytest.fixture
-def home(up_home: Home) -> Home:
-    up_home.script(ttft=0, tokens_per_second=0)
-    return up_home
 
 
 def fails(task: str) -> dict[str, Any]:
@@ -287,22 +234,50 @@ def test_a_second_interrupt_cancels(home: Home, tmp_path: Path) -> None:
     assert watching.returncode == 5
 
 
-def test_a_dead_worker_is_told_with_the_remedy(home: Home, tmp_path: Path) -> None:
-    """On the screen of whoever watches, and to whoever wants to steer; `up` mends it."""
+def pid_of(service: Service) -> int:
+    state = service.find()
+    assert state is not None
+    return state.pid
+
+
+def test_a_dead_worker_is_being_started_again(home: Home, tmp_path: Path) -> None:
+    """So it is told on the screen of whoever watches, and to whoever wants to steer."""
     home.script({"when": {"task": "only", "nth": 1}, "then": {"ttft": 60}}, ttft=0, tokens_per_second=0)
     watching = home.begin("run", plan(tmp_path, ONE), "--json")
     run = until_started(watching)
-    worker = Worker(home.folder, Mode.SIMULATED).find()
-    assert worker is not None
+    assert watching.stderr is not None
+    keeper = pid_of(Keeper(home.folder, Mode.SIMULATED))
+
+    os.kill(keeper, signal.SIGSTOP)  # so that there is time to look
+    os.kill(pid_of(Worker(home.folder, Mode.SIMULATED)), signal.SIGKILL)
+
+    while "The worker-simulated of this home died and is being started again" not in watching.stderr.readline():
+        pass
+    refused = home("pause", run)
+    assert (refused.returncode, "is being started again" in refused.stderr) == (1, True)
+    os.kill(keeper, signal.SIGCONT)
+    while "The run goes on." not in watching.stderr.readline():
+        pass
+    out, _ = watching.communicate(timeout=90)
+    assert (json.loads(out)["status"], watching.returncode) == ("COMPLETED", 0)
+
+
+def test_a_dead_worker_that_nobody_keeps_is_told_with_the_remedy(home: Home, tmp_path: Path) -> None:
+    """`up` mends it."""
+    home.script({"when": {"task": "only", "nth": 1}, "then": {"ttft": 60}}, ttft=0, tokens_per_second=0)
+    watching = home.begin("run", plan(tmp_path, ONE), "--json")
+    run = until_started(watching)
     assert watching.stderr is not None
 
-    os.kill(worker.pid, signal.SIGKILL)
+    for service in Keeper(home.folder, Mode.SIMULATED), Worker(home.folder, Mode.SIMULATED):
+        os.kill(pid_of(service), signal.SIGKILL)
 
-    while "No worker is running" not in watching.stderr.readline():
+    while "No worker for simulated runs" not in watching.stderr.readline():
         pass
     refused = home("pause", run)
     assert (refused.returncode, "up` starts one" in refused.stderr) == (1, True)
-    assert home("up").returncode == 0
+    mended = home("up")
+    assert "started worker-simulated\nstarted keeper-simulated\n" in mended.stdout
     out, _ = watching.communicate(timeout=90)
     assert (json.loads(out)["status"], watching.returncode) == ("COMPLETED", 0)
 
@@ -320,7 +295,7 @@ def test_a_task_without_a_result_says_why(home: Home, tmp_path: Path) -> None:
 
 
 def test_pause_and_resume(home: Home, tmp_path: Path) -> None:
-    home.script({"when": {"task": "a"}, "then": {"ttft": 3}}, ttft=0, tokens_per_second=0)
+    home.script({"when": {"task": "a"}, "then": {"ttft": 8}}, ttft=0, tokens_per_second=0)
     chain = "tasks: [{id: a, agent: writer, prompt: A.}, {id: b, agent: writer, prompt: B., needs: [a]}]"
     watching = home.begin("run", plan(tmp_path, chain), "--json")
     run = until_started(watching)

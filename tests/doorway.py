@@ -1,0 +1,121 @@
+"""The door by itself: one activity against a real provider and a real store, without a run around it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, cast
+
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+
+from activities.agent import AgentActivities
+from activities.board import Board
+from activities.claude import Claude
+from activities.contract import AgentRequest
+from activities.gate import Gate, Standing
+from activities.meter import OpenMeter
+from domain.models import Agent, Answered, Failed, Outcome, Parked, Plan, Task
+from store import Store
+
+HAIKU, OPUS = "claude-haiku-4-5", "claude-opus-4-5"
+MAX_TOKENS = 300
+
+
+class GateInHand:
+    """A gate that the test opens and shuts: for who asks at the beginning, and for the last question."""
+
+    def __init__(self) -> None:
+        self.first = self.last = Standing()
+        self.permissions = 0
+        self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def standing(self, *_: str) -> Standing:
+        return self.first
+
+    async def permission(self, *_: str) -> Standing:
+        self.permissions += 1
+        return self.last
+
+    async def closed(self, *_: str) -> str:
+        return await asyncio.shield(self.over)
+
+
+class Doorway:
+    """Tasks a to d are for one model, `other` for another one."""
+
+    def __init__(self, store: Store, claude: Claude, plan_ref: str, backoff: timedelta) -> None:
+        self.store, self.gate = store, GateInHand()
+        self.environment = ActivityEnvironment()
+        """Of the attempt that was made last."""
+        self._plan_ref = plan_ref
+        self._activities = AgentActivities(
+            model=claude,
+            store=store,
+            gate=cast("Gate", self.gate),
+            meter=OpenMeter(),
+            backoff=backoff,
+            board=Board(store),
+        )
+
+    async def ask(self, task: str = "a", *, attempt: int = 1, start: str = "start", **request: Any) -> Outcome:
+        """What one attempt comes to, as the door replies it."""
+        values = {"run": "run", "chain": "chain", "timeout": timedelta(seconds=20), "attempts": 4, **request}
+        self.environment = environment = ActivityEnvironment()
+        environment.info = replace(environment.info, attempt=attempt, workflow_run_id=start, workflow_id=f"run/{task}")
+        asked = AgentRequest(task=task, plan_ref=self._plan_ref, **values)
+        return (await environment.run(self._activities.run_agent, asked)).outcome
+
+    async def answered(self, task: str = "a", **request: Any) -> Answered:
+        outcome = await self.ask(task, **request)
+        assert isinstance(outcome, Answered), outcome
+        return outcome
+
+    async def parked(self, task: str = "a", **request: Any) -> Parked:
+        outcome = await self.ask(task, **request)
+        assert isinstance(outcome, Parked), outcome
+        return outcome
+
+    async def failed(self, task: str = "a", **request: Any) -> tuple[Failed, ApplicationError]:
+        """The failure as Temporal gets it, and its details."""
+        try:
+            outcome = await self.ask(task, **request)
+        except ApplicationError as error:
+            (details,) = error.details
+            return cast("Failed", details), error
+        raise AssertionError(f"it did not fail: {outcome!r}")
+
+
+@asynccontextmanager
+async def opened(
+    store: Store, url: str, *, backoff: timedelta = timedelta(milliseconds=50), max_tokens: int = MAX_TOKENS
+) -> AsyncIterator[Doorway]:
+    """A worker's door, new: it has met no wall yet."""
+    models = {"ant": HAIKU, "bee": OPUS}
+    tasks = {"a": "ant", "b": "ant", "c": "ant", "d": "ant", "other": "bee"}
+    plan = Plan(
+        name="doors",
+        max_concurrency=4,
+        agents=tuple(Agent(name=name, version="1", model=models[name], instructions="Do it.") for name in models),
+        tasks=tuple(
+            Task(
+                id=id,
+                agent=agent,
+                prompt=("Go.",),
+                timeout=timedelta(seconds=20),
+                attempts=4,
+                max_tokens=max_tokens,
+            )
+            for id, agent in tasks.items()
+        ),
+    )
+    plan_ref = await store.put_artifact(plan.model_dump_json().encode())
+    await store.put_manifest("run", {"plan_ref": plan_ref})
+    claude = Claude(base_url=url, api_key="test", auth_token=None, simulated=True)
+    try:
+        yield Doorway(store, claude, plan_ref, backoff)
+    finally:
+        await claude.close()

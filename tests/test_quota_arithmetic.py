@@ -1,0 +1,368 @@
+"""The arithmetic of the bank beside a provider that counts for itself: whatever happens, nothing is given out twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from domain.quota.bank import SILENT, Bank, draw, stands_still
+from domain.quota.lane import Lane
+from domain.quota.terms import Amounts, Limits, Terms, plus
+from domain.quota.words import Ask, Call, Grant, LaneReport, Seen, Standing
+from simulator.config import Limits as ProviderLimits
+from simulator.limits import Limiter
+
+LANE = "haiku-4"
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+HOLD = 0.3
+REPORT_EVERY = 5.0
+POOL = 3
+OPEN = Bank(lanes={LANE: Lane()})
+"""A bank whose window is open."""
+
+amounts = st.builds(
+    lambda read, written: {"requests": 1.0, "input_tokens": float(read), "output_tokens": float(written)},
+    st.sampled_from([1, 50, 400, 3_000]),
+    st.sampled_from([1, 50, 400, 3_000]),
+)
+
+
+@dataclass
+class Process:
+    """A worker process: sums since it began, and all that it holds."""
+
+    name: str
+    number: int = 0
+    calls: int = 0
+    back: Amounts = field(default_factory=dict)
+    under_way: dict[int, Call] = field(default_factory=dict)
+    said: Ask | None = None
+
+
+class World(RuleBasedStateMachine):
+    """Processes that ask, use, return, die and repeat themselves; a bank that is restarted; clocks that jump."""
+
+    headroom = 0.1
+
+    @initialize(
+        requests=st.sampled_from([10, 60, 200]),
+        tokens=st.sampled_from([2_000, 50_000]),
+        burst=st.sampled_from([0.05, 0.1, 0.5, 1.0]),
+    )
+    def begin(self, requests: int, tokens: int, burst: float) -> None:
+        given = {"requests": requests, "input_tokens": tokens, "output_tokens": tokens, "burst": burst}
+        self.provider = Limiter(ProviderLimits.model_validate(given))
+        self.terms = Terms(headroom=self.headroom, limits={"default": Limits.model_validate(given)})
+        self.bank = OPEN
+        self.now, self.skew = 0.0, 0.0
+        self.names = 0
+        self.on_their_way: list[tuple[float, Process, Call]] = []
+        self.processes = [self.process() for _ in range(3)]
+        for process in self.processes:
+            self.say(process, ())
+
+    def process(self) -> Process:
+        self.names += 1
+        return Process(f"w{self.names}")
+
+    # What happens
+
+    @rule(seconds=st.sampled_from([0.0, 0.1, HOLD, 1.0, 7.0, 30.0]))
+    def time_passes(self, seconds: float) -> None:
+        """Calls that are on their way to the provider arrive in time, and whoever holds something says so."""
+        while seconds > REPORT_EVERY:
+            seconds -= REPORT_EVERY
+            self.time_passes(REPORT_EVERY)
+            for process in self.processes:
+                if process.under_way:
+                    self.say(process, ())
+        end = self.now + seconds
+        while self.on_their_way and min(self.on_their_way, key=lambda call: call[0])[0] <= end:
+            first = min(self.on_their_way, key=lambda call: call[0])
+            self.on_their_way.remove(first)
+            self.now = max(self.now, first[0])
+            self.arrive(first[1], first[2])
+        self.now = end
+
+    @rule(by=st.sampled_from([-7200.0, -60.0, -5.0, 5.0, 60.0, 7200.0]))
+    def the_clock_of_the_server_jumps(self, by: float) -> None:
+        """A process whose record is lost says its first word before: only who was heard knows how long it was."""
+        self.skew += by
+        for process in self.processes:
+            self.say(process, ())
+
+    @rule(
+        who=st.integers(0, 2),
+        wanted=st.lists(st.tuples(amounts, st.booleans(), st.sampled_from("rs")), max_size=8),
+        fate=st.sampled_from(["used", "used", "used", "late", "lost", "dies"]),
+        delay=st.sampled_from([0.0, 0.1, HOLD]),
+    )
+    def ask(self, who: int, wanted: list[tuple[Amounts, bool, str]], fate: str, delay: float) -> None:
+        process = self.processes[who]
+        calls = []
+        for amount, pooled, run in wanted:
+            process.calls += 1
+            agent, pool = ("pair", POOL) if pooled else (None, 0)
+            calls.append(Call(number=process.calls, lane=LANE, amounts=amount, run=run, agent=agent, pool=pool))
+        grant = self.say(process, tuple(calls))
+        granted = [call for call in calls if call.number in grant.numbers]
+        match fate:
+            case "used":
+                for call in granted:
+                    process.under_way[call.number] = call
+                    self.on_their_way.append((self.now + delay, process, call))
+            case "late":
+                for call in granted:
+                    process.back = plus(process.back, call.amounts)
+            case "dies":
+                self.processes[who] = self.process()
+                self.say(self.processes[who], ())
+
+    @rule(who=st.integers(0, 2), part=st.floats(0, 1))
+    def a_call_ends(self, who: int, part: float) -> None:
+        """The provider gives back what it did not produce, and the process hears of it."""
+        process = self.processes[who]
+        on_their_way = {call.number for _, by, call in self.on_their_way if by is process}
+        there = [number for number in process.under_way if number not in on_their_way]
+        if not there:
+            return
+        call = process.under_way.pop(there[0])
+        unused = int(call.amounts["output_tokens"] * part)
+        self.provider.settle("model", unused_output=unused, now=self.now)
+        process.back = plus(process.back, {"output_tokens": float(unused)})
+
+    @rule(who=st.integers(0, 2))
+    def an_ask_comes_twice(self, who: int) -> None:
+        process = self.processes[who]
+        if process.said is not None:
+            self.bank, grant = draw(self.bank, process.said, self.clock)
+            assert grant.numbers == ()
+
+    @rule()
+    def the_bank_is_restarted(self) -> None:
+        self.bank = Bank.model_validate_json(self.bank.model_dump_json())
+
+    # How it is done
+
+    @property
+    def clock(self) -> datetime:
+        return NOON + timedelta(seconds=self.now + self.skew)
+
+    def say(self, process: Process, calls: tuple[Call, ...]) -> Grant:
+        process.number += 1
+        held_now = Counter(call.agent for call in process.under_way.values() if call.agent is not None)
+        process.said = Ask(
+            worker=process.name,
+            number=process.number,
+            clock=self.now,
+            hold=HOLD,
+            terms=self.terms,
+            lanes={LANE: LaneReport(flying=len(process.under_way), back=process.back)},
+            pools=dict(held_now),
+            calls=calls,
+            waiting=len(calls),
+        )
+        self.bank, grant = draw(self.bank, process.said, self.clock)
+        return grant
+
+    def arrive(self, process: Process, call: Call) -> None:
+        """A granted call comes to the provider, which would refuse it if it were too much."""
+        wait = self.provider.admit(
+            "model",
+            input_tokens=int(call.amounts["input_tokens"]),
+            output_tokens=int(call.amounts["output_tokens"]),
+            now=self.now,
+        )
+        assert wait == 0, f"a call of {process.name} would be refused"
+
+    @invariant()
+    def no_instance_is_held_twice(self) -> None:
+        """Of one that is silent for long nobody knows: but whoever lives is heard."""
+        holding = sum(call.agent is not None for process in self.processes for call in process.under_way.values())
+        assert holding <= POOL
+
+    @invariant()
+    def the_state_stays_small(self) -> None:
+        assert len(self.bank.model_dump_json()) < 40_000
+
+
+class CarelessWorld(World):
+    """Without any headroom: the arithmetic itself must be right."""
+
+    headroom = 0.0
+
+
+TestWorld = World.TestCase
+TestWorld.settings = settings(max_examples=80, stateful_step_count=25, deadline=None)
+TestCarelessWorld = CarelessWorld.TestCase
+TestCarelessWorld.settings = settings(max_examples=80, stateful_step_count=25, deadline=None)
+
+
+def ask_for(count: int, *, number: int, worker: str = "w", clock: float = 0.0, **more: Any) -> Ask:
+    """So many calls of the same size."""
+    limits = {"default": Limits(requests=60, burst=0.1)}
+    calls = tuple(
+        Call(number=100 * number + one, lane=LANE, amounts={"requests": 1.0}, run="r", **more) for one in range(count)
+    )
+    return Ask(
+        worker=worker, number=number, clock=clock, hold=HOLD, terms=Terms(headroom=0, limits=limits), calls=calls
+    )
+
+
+def test_what_is_granted_now_may_arrive_together_with_what_is_granted_later() -> None:
+    """So a part of the bucket stays: as much as flows in while a grant may be held."""
+    bank, first = draw(OPEN, ask_for(10, number=1), NOON)
+    _, second = draw(bank, ask_for(10, number=2, clock=HOLD), NOON + timedelta(seconds=HOLD))
+
+    assert len(first.numbers) + len(second.numbers) <= 6
+
+
+def test_an_agent_is_never_at_work_more_often_than_it_may_be() -> None:
+    """In one process or in two; what a silent process held is free again."""
+    bank, first = draw(OPEN, ask_for(5, number=1, agent="pair", pool=3), NOON)
+    bank, other = draw(bank, ask_for(1, number=1, worker="v", agent="pair", pool=3), NOON)
+
+    assert (len(first.numbers), other.numbers) == (3, ())
+    assert "pair" in first.full
+    assert "pair" in other.full
+
+    later = NOON + SILENT + timedelta(seconds=1)
+    _, again = draw(bank, ask_for(1, number=2, worker="v", clock=16.0, agent="pair", pool=3), later)
+    assert len(again.numbers) == 1
+
+
+def test_runs_that_wait_for_an_agent_take_turns() -> None:
+    """One that found it busy comes before one that asks for the first time when an instance is free again."""
+    bank, _ = draw(OPEN, ask_for(1, number=1, agent="one", pool=1), NOON)
+    waits = ask_for(1, number=1, worker="v", agent="one", pool=1)
+    late = waits.model_copy(update={"calls": (waits.calls[0].model_copy(update={"run": "late"}),)})
+    bank, refused = draw(bank, late, NOON)
+    assert refused.full
+
+    bank, overtaken = draw(bank, ask_for(1, number=2, clock=1.0, agent="one", pool=1), NOON + timedelta(seconds=1))
+    _, served = draw(bank, late.model_copy(update={"number": 2, "clock": 5.0}), NOON + timedelta(seconds=5))
+
+    assert (overtaken.numbers, len(served.numbers)) == ((), 1)
+
+
+def test_processes_take_turns_at_a_limit() -> None:
+    """Whoever was served stands behind those who wait, however early it asks again."""
+    bank, first = draw(OPEN, ask_for(10, number=1), NOON)
+    bank, nothing = draw(bank, ask_for(10, number=1, worker="v"), NOON)
+    assert (len(first.numbers), len(nothing.numbers)) == (5, 0)
+
+    served = []
+    for second in range(1, 7):
+        for worker in "w", "v":
+            ask = ask_for(10, number=1 + second, worker=worker, clock=float(second))
+            bank, grant = draw(bank, ask, NOON + timedelta(seconds=second))
+            served += [worker for _ in grant.numbers]
+
+    assert "".join(served) == "wvwvwv"
+
+
+def test_a_wall_holds_for_every_process_until_its_time() -> None:
+    """One has met it; the others hear of it when they ask, and are told when to come again."""
+    bank, _ = draw(OPEN, ask_for(1, number=1), NOON)
+    met = ask_for(0, number=2).model_copy(update={"lanes": {LANE: LaneReport(wall=30.0, troubles=1)}})
+    bank, _ = draw(bank, met, NOON)
+
+    bank, stopped = draw(bank, ask_for(3, number=1, worker="v"), NOON + timedelta(seconds=29))
+    _, free = draw(bank, ask_for(3, number=2, worker="v", clock=2.0), NOON + timedelta(seconds=31))
+
+    assert (stopped.numbers, stopped.lanes[LANE].obstacle, stopped.retry_in) == ((), "wall", 1.0)
+    assert free.numbers != ()
+
+
+def test_a_clock_that_is_set_back_makes_no_wait_longer() -> None:
+    """By an hour: a wall stands for its half minute, a dead process loses its turn, and buckets fill as before."""
+    bank, _ = draw(OPEN, ask_for(10, number=1, worker="dead"), NOON)
+    met = ask_for(0, number=1).model_copy(update={"lanes": {LANE: LaneReport(wall=30.0, troubles=1)}})
+    bank, _ = draw(bank, met, NOON)
+    earlier = NOON - timedelta(hours=1)
+    bank, _ = draw(bank, ask_for(0, number=2, clock=1.0), earlier)
+    assert bank.lanes[LANE].wall == earlier + timedelta(seconds=30)
+
+    later = ask_for(10, number=3, clock=32.0)
+    bank, granted = draw(bank, later, earlier + timedelta(seconds=31))
+
+    assert granted.numbers != ()
+    assert "dead" not in bank.lanes[LANE].tickets
+
+
+def test_a_clock_that_stands_still_is_seen() -> None:
+    """By a process for which time has passed; two words of one moment tell nothing."""
+    bank, _ = draw(OPEN, ask_for(1, number=1, clock=10.0), NOON)
+
+    assert stands_still(bank, ask_for(1, number=2, clock=12.0), NOON)
+    assert not stands_still(bank, ask_for(1, number=2, clock=10.5), NOON)
+    assert not stands_still(bank, ask_for(1, number=2, clock=12.0), NOON + timedelta(seconds=2))
+    assert not stands_still(bank, ask_for(1, number=1, worker="v", clock=12.0), NOON)
+
+
+def test_a_wall_that_has_fallen_is_not_raised_by_who_remembers_it() -> None:
+    """One process has met it, and says so in every word; the call of another was taken before its end."""
+    bank, _ = draw(OPEN, ask_for(1, number=1), NOON)
+    met = ask_for(0, number=2).model_copy(update={"lanes": {LANE: LaneReport(wall=3_600.0, troubles=1)}})
+    bank, _ = draw(bank, met, NOON)
+    taken = ask_for(0, number=1, worker="v").model_copy(update={"lanes": {LANE: LaneReport(passed=1)}})
+    bank, _ = draw(bank, taken, NOON)
+    assert bank.lanes[LANE].wall is None
+
+    again = ask_for(0, number=3, clock=5.0)
+    later = NOON + timedelta(seconds=5)
+    remembers = again.model_copy(update={"lanes": {LANE: LaneReport(wall=3_595.0, troubles=1)}})
+    meets = again.model_copy(update={"lanes": {LANE: LaneReport(wall=3_600.0, troubles=2)}})
+
+    assert draw(bank, remembers, later)[0].lanes[LANE].wall is None
+    assert draw(bank, meets, later)[0].lanes[LANE].wall is not None
+
+
+def test_an_answer_that_says_nothing_of_limits_takes_none_away() -> None:
+    """Such as a refusal by something before the provider."""
+    bank = Bank()
+
+    def say(number: int, standing: Standing) -> None:
+        nonlocal bank
+        seen = Seen(number=number, standing=standing, charged={"requests": 1.0}, drawn={}, age=0.0)
+        word = ask_for(0, number=number).model_copy(update={"terms": Terms(), "lanes": {LANE: LaneReport(seen=seen)}})
+        bank, _ = draw(bank, word, NOON)
+
+    say(1, Standing(limits={"requests": 60}, remaining={"requests": 10}))
+    say(2, Standing())
+
+    lane = bank.lanes[LANE]
+    assert lane.limits is not None
+    assert lane.limits.requests == 60
+    assert lane.levels["requests"] <= 11
+
+
+def test_what_a_slow_answer_tells_of_the_account_is_not_counted_twice() -> None:
+    """Its call left long ago: what was drawn since then has flowed in, come back, or is in what it tells."""
+    allowed = Limits(output_tokens=6_000)
+    seconds = 30
+    terms = Terms(headroom=0, limits={"default": allowed})
+
+    def ask(number: int, *, count: int = 0, **report: Any) -> Ask:
+        calls = tuple(Call(number=one, lane=LANE, amounts={"output_tokens": 1_000.0}, run="r") for one in range(count))
+        lanes = {LANE: LaneReport(**report)}
+        return Ask(worker="w", number=number, clock=float(number), hold=0.3, terms=terms, lanes=lanes, calls=calls)
+
+    bank, granted = draw(OPEN, ask(1, count=1), NOON + timedelta(seconds=1))
+    at_grant = granted.lanes[LANE].drawn
+    back = 0.0
+    for second in range(2, seconds):  # a call of 1,000 is granted every second, and uses 100
+        back += 900.0
+        bank, _ = draw(bank, ask(second, count=1, back={"output_tokens": back}), NOON + timedelta(seconds=second))
+    standing = Standing(limits={"output_tokens": 6_000}, remaining={"output_tokens": 4_000})
+    seen = Seen(number=1, standing=standing, charged={"output_tokens": 1_000.0}, drawn=at_grant, age=float(seconds - 1))
+    last = ask(seconds, back={"output_tokens": back}, seen=seen)
+    bank, _ = draw(bank, last, NOON + timedelta(seconds=seconds))
+
+    assert bank.lanes[LANE].levels["output_tokens"] >= 3_900
