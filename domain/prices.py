@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer
 
 from domain.values import Usage, Value
 
@@ -18,6 +18,15 @@ BATCH_FACTOR = Decimal("0.5")
 
 Rate = Annotated[Decimal, Field(ge=0)]
 """US dollars per million tokens."""
+
+
+def money(amount: Decimal) -> str:
+    """An amount as documents carry it: exact, without an exponent and without zeros that say nothing."""
+    return f"{amount.normalize():f}" if amount else "0"
+
+
+Usd = Annotated[Decimal, PlainSerializer(money, return_type=str, when_used="json")]
+"""US dollars. In documents a string: whoever reads it as a number would round it."""
 
 
 class UnknownPrice(LookupError):
@@ -111,8 +120,3 @@ def worst_cost(price: Price, usage: Usage) -> Decimal:
     dearest_out = max(each.output for each in rates)
     tokens_in = usage.input + usage.cache_read + usage.cache_write
     return (dearest_in * tokens_in + dearest_out * usage.output) / MILLION
-
-
-def money(amount: Decimal) -> str:
-    """An amount as documents carry it: exact, without an exponent and without zeros that say nothing."""
-    return f"{amount.normalize():f}" if amount else "0"

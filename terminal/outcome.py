@@ -21,6 +21,7 @@ class Exit(IntEnum):
     DEGRADED = 3
     FAILED = 4
     CANCELLED = 5
+    MONEY = 6
     DEADLINE_PASSED = 7
     NOT_FINISHED = 8
     INTERRUPTED = 130
