@@ -13,7 +13,7 @@ PLAN = "NightcrewPlan"
 """The name of the plan."""
 
 COST = "NightcrewCostUsd"
-"""What the run has cost. Unset until there are prices."""
+"""What the run has cost in US dollars, put in at its end: for filters and sorting. The report has the exact amount."""
 
 ATTRIBUTES = {STATUS: "Keyword", PLAN: "Keyword", COST: "Double"}
 """The type of each, in Temporal's words."""

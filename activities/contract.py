@@ -86,9 +86,11 @@ class CloseRequest(Value):
 
 
 class CloseReply(Value):
-    """Where the report is."""
+    """Where the report is, and what the run has cost."""
 
     report_ref: str
+    cost_usd: str | None = None
+    """Unknown before 0.5.0, and with a model that has no price."""
 
 
 def outcome_of_failure(error: BaseException) -> Outcome:

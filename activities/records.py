@@ -13,6 +13,7 @@ from activities.pulse import Pulse, beating
 from domain.catalog import entry_of
 from domain.models import Plan
 from domain.picture import Picture
+from domain.prices import money
 from store import Store
 
 
@@ -51,4 +52,5 @@ class RecordActivities:
         report = picture.report({}, now=picture.finished or datetime.now(UTC))
         ref = await self._store.put_artifact(report.model_dump_json(by_alias=True).encode())
         await self._store.put_end(request.run, entry_of(picture, report).model_dump(mode="json"))
-        return CloseReply(report_ref=ref)
+        cost = report.cost.actual_usd
+        return CloseReply(report_ref=ref, cost_usd=money(cost) if cost is not None else None)

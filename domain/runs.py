@@ -33,6 +33,8 @@ class RunSummary(Value):
     status: RunStatus
     census: Census
     tokens: Usage
+    cost_usd: str | None = None
+    """What it has cost, as the report says."""
     report_ref: str | None = None
 
 

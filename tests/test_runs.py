@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +18,9 @@ from temporalio.exceptions import ApplicationError
 from client import OtherPlan, SteeringRefused
 from domain.events import EventType
 from domain.models import RunStatus, TaskStatus
+from domain.planning import plan_from_text
+from domain.prices import PriceList
+from domain.registry import Registry
 from domain.report import Report, TaskReport
 from domain.runs import RunSummary
 from payloads import inflated
@@ -390,6 +394,20 @@ async def test_the_same_id_is_the_same_run(crew: Bench) -> None:
 
     assert sorted(entry.task or "" for entry in crew.simulator.log) == ["a", "b", "c", "d"]
     assert len(await run.chain()) == 1
+
+
+async def test_the_same_plan_at_other_prices_is_the_same_run(crew: Bench, registry: Registry) -> None:
+    """It was submitted by an older release, or prices have changed since: those of its submit stand."""
+    run = await crew.start(DIAMOND, id="dearer")
+    planned = plan_from_text(DIAMOND, file="test.yaml", registry=registry, folder=crew.folder)
+    priced = planned.plan.model_copy(update={"prices": PriceList(source="a list", date="2026-01-01")})
+
+    again = await crew.client.submit(replace(planned, plan=priced), id="dearer", simulated=True, queue=crew.queue)
+
+    await run.report()
+    assert again == "dearer"
+    assert (await crew.client.picture("dearer")).plan.prices is None
+    assert len(crew.simulator.log) == 4
 
 
 async def test_an_id_belongs_to_its_plan(crew: Bench) -> None:

@@ -211,6 +211,7 @@ class SupervisorWorkflow(Helm):
             status=self._course.status(self._progress),
             census=self._course.census(self._progress),
             tokens=self._progress.usage,
+            cost_usd=reply.cost_usd,
             report_ref=reply.report_ref,
         )
         self._window.close(self._progress, summary)

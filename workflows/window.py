@@ -23,6 +23,7 @@ with workflow.unsafe.imports_passed_through():
 
 STATUS = SearchAttributeKey.for_keyword(attributes.STATUS)
 PLAN = SearchAttributeKey.for_keyword(attributes.PLAN)
+COST = SearchAttributeKey.for_float(attributes.COST)
 
 WINDOW = "window"
 """The patch since which the memo is refreshed with every batch of events, and search attributes are put in.
@@ -79,6 +80,9 @@ class Window:
         self.tell(progress)
         workflow.upsert_memo({"status": summary.status.value, "summary": summary})
         self._put(summary.status)
+        # Histories of before 0.5.0 have no cost in the reply that closes them, and replay without this.
+        if self._attributes and summary.cost_usd is not None:
+            workflow.upsert_search_attributes([COST.value_set(float(summary.cost_usd))])
 
     def close_after_bug(self, progress: Progress, bug: str) -> None:
         """Show that the run failed, and why."""
@@ -111,5 +115,7 @@ class Window:
 
 
 def attributes_of(plan: str, status: RunStatus) -> TypedSearchAttributes:
-    """The search attributes of a run in this state."""
-    return TypedSearchAttributes([SearchAttributePair(PLAN, plan), SearchAttributePair(STATUS, status.value)])
+    """The search attributes of a run in this state. Its cost is put in at its end, and is 0 until then."""
+    return TypedSearchAttributes(
+        [SearchAttributePair(PLAN, plan), SearchAttributePair(STATUS, status.value), SearchAttributePair(COST, 0.0)]
+    )
