@@ -8,6 +8,7 @@ from domain.models import RunStatus, Value
 from domain.picture import Picture
 from domain.progress import Census
 from domain.report import Attention, Report
+from domain.shares import shares_of
 
 
 class RunEntry(Value):
@@ -38,6 +39,6 @@ def entry_of(picture: Picture, report: Report) -> RunEntry:
         started=report.started,
         finished=report.finished,
         cost=report.cost,
-        agents=picture.shares(),
+        agents=shares_of(picture),
         attention=report.attention[:MENTIONED],
     )

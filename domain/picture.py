@@ -12,16 +12,14 @@ from typing import Any
 from domain import waits
 from domain.attention import MENTIONED, attention_of
 from domain.board import Live
-from domain.costs import AgentShare, Cost, total
+from domain.costs import Cost
 from domain.estimate import Estimate
 from domain.events import timestamp
 from domain.fold import WALLED, Fold, TaskPicture
 from domain.graph import final_tasks
 from domain.models import Pace, Plan, Task, TaskStatus, Usage
-from domain.prices import NOTHING
 from domain.report import Attention, Concurrency, Doing, Report, TaskReport
 from domain.tempo import tempo_of
-from domain.trail import Part
 from domain.waits import Wait, stamp
 
 
@@ -43,7 +41,7 @@ class Picture(Fold):
         self.estimate = estimate
         """What it was likely to cost, before anything was spent."""
         self._likely = {each.id: each.usd.likely for each in estimate.tasks if each.usd} if estimate else {}
-        self._agents = {agent.name: agent for agent in plan.agents}
+        self.agents = {agent.name: agent for agent in plan.agents}
 
     @property
     def attention(self) -> tuple[Attention, ...]:
@@ -71,38 +69,6 @@ class Picture(Fold):
             price_source=prices.label if prices is not None else None,
             unpriced=tuple(sorted(models - prices.models.keys())) if prices is not None else (),
         )
-
-    def shares(self) -> tuple[AgentShare, ...]:
-        """What each agent has done and cost."""
-        found: dict[str, AgentShare] = {}
-        for task in self.plan.tasks:
-            agent, seen, charged = self._agents[task.agent], self.tasks[task.id], self.bills.of(task.id)
-            if seen.started is None:
-                continue
-            share = found.get(agent.name) or AgentShare(
-                agent=agent.label, model=agent.model, cost_usd=NOTHING, unsettled_usd=NOTHING
-            )
-            done = _counts(seen)
-            found[agent.name] = AgentShare(
-                agent=share.agent,
-                model=share.model,
-                tasks=share.tasks + 1,
-                answers=share.answers + done,
-                answered=share.answered + seen.answered,
-                seconds=round(share.seconds + (self._worked(task.id) if done else 0.0), 3),
-                tokens=share.tokens + seen.tokens,
-                cost_usd=total((share.cost_usd, charged.actual if charged else None)),
-                unsettled_usd=total((share.unsettled_usd, charged.unsettled if charged else None)),
-            )
-        return tuple(found.values())
-
-    def _worked(self, id: str) -> float:
-        """Seconds of work on a task that has ended, without its waits."""
-        since, until = self.started, self.tasks[id].ended
-        if since is None or until is None:
-            return 0.0
-        stretches = self.trail.stretches(id, since, until)
-        return sum(stretch.length.total_seconds() for stretch in stretches if stretch.part is Part.WORK)
 
     def report(self, texts: Mapping[str, str], now: datetime) -> Report:
         """The document. `texts` has the outputs to show in place, by reference."""
@@ -161,7 +127,7 @@ class Picture(Fold):
         live = seen.live
         return TaskReport(
             id=id,
-            agent=self._agents[task.agent].label,
+            agent=self.agents[task.agent].label,
             type=task.type,
             status=seen.status,
             success=_counts(seen),
@@ -210,7 +176,7 @@ class Picture(Fold):
             return waits.for_a_wall(wall, seen.since)
         if self.plan.mode is Pace.WAVES:
             return waits.for_a_wave(self.wave, seen.since)
-        most = self._agents[task.agent].max_concurrency
+        most = self.agents[task.agent].max_concurrency
         if (
             len(self.of(TaskStatus.RUNNING)) < self.max_concurrency
             and most is not None

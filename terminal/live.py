@@ -14,6 +14,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from domain.board import BACKOFF
+from domain.consent import dollars
 from domain.models import Pace, RunStatus, TaskStatus
 from domain.picture import Picture
 from terminal.rows import Row, laid_out, row_of, wait_text
@@ -92,7 +93,7 @@ class LiveView:
         )
 
     def _census(self, width: int, most: int) -> list[Text]:
-        """The count of tasks by state in words, without the zeros, and the tokens."""
+        """The count of tasks by state in words, without the zeros, the tokens, and what they cost."""
         words = [
             Text(f"{self._count(status):,} {words_of(status)}", STYLES[status])
             for status in CENSUS
@@ -101,6 +102,8 @@ class LiveView:
         tokens = self.picture.tokens
         if tokens.output:
             words.append(Text(f"{tokens.input:,} tokens in, {tokens.output:,} out", "dim"))
+        if (charged := self.picture.bills.all) is not None and charged.actual:
+            words.append(Text(dollars(charged.actual), "dim"))
         return _packed(words, width, most)
 
     def _sentences(self, width: int) -> list[Text]:

@@ -43,6 +43,7 @@ NEVER = {
         "temporalio",
         "httpx2",
     },
+    "experience.py": {"activities", "workflows", "client", "worker", "runtime", "terminal", "temporalio"},
     "health.py": {"activities", "workflows", "client", "worker", "terminal", "store", "temporalio"},
 }
 

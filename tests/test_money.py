@@ -101,7 +101,7 @@ def test_what_attempts_in_vain_cost_is_told_apart(home: Home, tmp_path: Path) ->
     assert task["attempts"] == 2, done.stderr
     assert retries + unsettled > 0
     assert Decimal(cost["actual_usd"]) <= actual <= Decimal(cost["actual_usd"]) + unsettled
-    assert "for attempts in vain" in home("result", report["run"]).stdout or not retries
+    assert "for attempts in vain" in " ".join(home("result", report["run"]).stdout.split())
 
 
 def test_an_estimate_starts_nothing(tmp_path: Path) -> None:
@@ -230,7 +230,8 @@ def test_a_model_without_a_price_is_refused_where_money_is_limited(
     else:
         assert (document["cost"]["actual_usd"], document["cost"]["unpriced"]) == (None, ["gpt-9"])
         assert document["tasks"][0]["cost_usd"] is None
-        assert "What it cost is not known: there is no price for gpt-9" in home("result", document["run"]).stdout
+        shown = " ".join(home("result", document["run"]).stdout.split())
+        assert "What it cost is not known: there is no price for gpt-9" in shown
 
 
 def test_costs_add_up_in_every_way(fresh: Home) -> None:
