@@ -115,7 +115,7 @@ def test_an_estimate_starts_nothing(tmp_path: Path) -> None:
         *("schema", "name", "simulated", "usd", "tokens", "seconds", "tasks", "price_source", "unpriced", "live_usd"),
         *("decision", "why"),
     ]
-    assert [task["id"] for task in document["tasks"]] == ["question", "evidence", "objections", "answer", "letter"]
+    assert [task["id"] for task in document["tasks"]] == ["idea", "outline", "draft", "edit", "title"]
     assert Decimal(document["live_usd"]["likely"]) > Decimal(document["usd"]["likely"])
     assert "It would start: it is simulated" in home("estimate", "examples/chain.yaml").stdout
     assert not home.folder.exists()
