@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.consent import decision_for, dollars
@@ -48,6 +48,7 @@ def test_what_is_decided(likely: str, high: str, budget: str | None, simulated: 
     assert (found.decision, found.why) == (decision, why)
 
 
+@settings(deadline=None)
 @given(spreads, st.none() | amounts, amounts, st.booleans())
 def test_nothing_starts_unasked_that_will_likely_cost_more_than_is_allowed(
     usd: list[Decimal], budget: Decimal | None, ask_above: Decimal, simulated: bool

@@ -6,7 +6,7 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import outlines, plan_of
 
@@ -48,6 +48,7 @@ def ascends(spread: Spread[int] | Spread[float] | Spread[Decimal]) -> bool:
     return bool(spread.low <= spread.likely <= spread.high)
 
 
+@settings(deadline=None)
 @given(outlines(), st.booleans())
 def test_every_figure_of_any_plan_ascends_and_adds_up(outline: Outline, simulated: bool) -> None:
     whole = plan_of(outline)
@@ -114,6 +115,7 @@ def test_a_model_without_a_price_has_no_cost_and_is_named() -> None:
     assert (found.usd, found.tasks[0].usd, found.unpriced) == (None, None, ("claude-sonnet-5-5",))
 
 
+@settings(deadline=None)
 @given(st.integers(1, 200), st.integers(1, 400))
 def test_likely_moves_toward_what_the_agent_did_before(answers: int, each: int) -> None:
     """The more it has answered, the nearer; and never beyond."""

@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 from genai_prices import Usage as TheirUsage
 from genai_prices import calc_price
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.models import Plan
@@ -40,6 +40,7 @@ def test_prices_are_those_of_the_provider() -> None:
     assert LIST.label == "genai-prices 0.2.1, prices of 2026-10-20"
 
 
+@settings(deadline=None)
 @given(models, usages, st.booleans())
 def test_a_cost_is_what_the_library_says(model: str, usage: Usage, batched: bool) -> None:
     """To the last digit, with its tiers, its caches and its batches: our arithmetic is pure and theirs is not."""
@@ -56,6 +57,7 @@ def test_a_cost_is_what_the_library_says(model: str, usage: Usage, batched: bool
     assert cost_of(LIST.price(model), usage, batched=batched) == expected
 
 
+@settings(deadline=None)
 @given(models, usages, usages)
 def test_no_request_costs_more_than_its_worst_case(model: str, usage: Usage, most: Usage) -> None:
     """Whichever part of its input was written to the cache, and whichever tier it fell into."""
@@ -67,6 +69,7 @@ def test_no_request_costs_more_than_its_worst_case(model: str, usage: Usage, mos
         assert cost_of(price, usage) <= worst_cost(price, Usage(input=most.input, output=most.output))
 
 
+@settings(deadline=None)
 @given(st.builds(Rates, input=amounts, output=amounts, cache_read=amounts, cache_write=amounts), usages)
 def test_a_cost_is_exact(rates: Rates, usage: Usage) -> None:
     price = Price(**rates.model_dump())
@@ -101,6 +104,7 @@ def test_an_amount_is_written_in_full(amount: str, text: str) -> None:
     assert money(Decimal(amount)) == text
 
 
+@settings(deadline=None)
 @given(models, st.lists(st.integers(1, 10**6), unique=True, max_size=3))
 def test_a_list_survives_its_way_through_a_document(model: str, starts: list[int]) -> None:
     price = LIST.price(model)
