@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil
@@ -104,13 +105,13 @@ def _input(plan: Plan, task: Task, needs: Mapping[str, Forecast], outlook: Outlo
     inputs = tuple(Input(task=need.task, status=TaskStatus.SUCCEEDED, ref=need.task) for need in task.needs)
     brief = brief_for(plan, task, inputs, {**outlook.texts, **{need.task: "" for need in task.needs}})
     frame = _size(brief)
-    places = [id for part in task.prompt if isinstance(part, Placement) for id in part.tasks]
+    places = Counter(id for part in task.prompt if isinstance(part, Placement) for id in part.tasks)
 
     def tokens(level: Level) -> int:
         density = DENSITY[level]
         carried = (
             min(needs[need.task].output.at(level), outlook.carried(need) // density)
-            * max(1, places.count(need.task))  # once for every place in the prompt
+            * max(1, places[need.task])  # once for every place in the prompt
             for need in task.needs
         )
         # A result has as many tokens as its answer had, wherever it is read again.
