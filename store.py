@@ -23,7 +23,7 @@ from domain.events import Event, from_envelope, to_envelope
 from domain.models import ref_of
 from write_once import Objects, StoreUnavailable
 
-__all__ = ["Store", "StoreError", "StoreUnavailable", "open_store", "shown_location"]
+__all__ = ["Store", "StoreError", "StoreUnavailable", "folder_of", "open_store", "shown_location"]
 
 REF = re.compile(r"sha256:[0-9a-f]{64}")
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
@@ -55,6 +55,14 @@ def _unusable(location: str) -> str:
     return f"The store {shown_location(location)} cannot be used: give a folder, or a URL such as s3://BUCKET/PATH."
 
 
+def folder_of(location: str) -> Path | None:
+    """The folder that a store is in; None for a bucket."""
+    parts = urlsplit(location)
+    if parts.scheme == "file":
+        return Path(unquote(parts.path))
+    return Path(location) if len(parts.scheme) <= 1 else None
+
+
 def shown_location(location: str) -> str:
     """Where a store is, as people may read it: a URL without what could be a secret."""
     parts = urlsplit(location)
@@ -74,10 +82,7 @@ class Store:
     @property
     def folder(self) -> Path | None:
         """Where it is on this machine's disks; None for a bucket."""
-        parts = urlsplit(self.location)
-        if parts.scheme == "file":
-            return Path(unquote(parts.path))
-        return Path(self.location) if len(parts.scheme) <= 1 else None
+        return folder_of(self.location)
 
     @cached_property
     def _kept(self) -> Objects:

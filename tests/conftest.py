@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 
-for name in [name for name in os.environ if name.startswith(("ANTHROPIC_", "TEMPORAL_", "OTEL_", "NIGHTCREW_", "AWS_"))]:
+OTHERS = ("ANTHROPIC_", "AWS_", "NIGHTCREW_", "OTEL_", "TEMPORAL_")
+for name in [name for name in os.environ if name.startswith(OTHERS)]:
     del os.environ[name]  # before anything reads them: no test may spend money or touch a company's cluster or bucket
 os.environ["TEMPORAL_CONFIG_FILE"] = os.devnull
 
