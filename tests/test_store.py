@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import obstore
 import pytest
-
 from bucket import CARELESS, FORGETFUL
+
 from domain.events import Event, EventType
 from domain.models import ref_of
 from store import Store, StoreError, open_store, shown_location
