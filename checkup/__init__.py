@@ -129,10 +129,8 @@ def _room(settings: Settings) -> Finding:
     places = {"home": settings.home, **({"store": folder} if folder is not None else {})}
     room = {name: shutil.disk_usage(nearest(place)).free for name, place in places.items()}
     if "store" in room and room["store"] < settings.reserve_mb * 1_000_000:
-        what = (
-            f"Only {room['store'] / 1e6:,.0f} MB free for the store, less than the {settings.reserve_mb} of reserve_mb"
-        )
-        return problem("disk", f"{what}: no call is made.", "Make room there; runs go on by themselves.")
+        what = f"Only {room['store'] / 1e6:,.0f} MB free for the store. No call is made below {settings.reserve_mb}."
+        return problem("disk", what, "Make room there, and runs go on by themselves; or set reserve_mb lower.")
     free = min(room.values())
     what = f"{free / 1e9:,.1f} GB free"
     return ok("disk", what) if free >= ROOM else problem("disk", f"Only {what}.", "Make room before the next run.")

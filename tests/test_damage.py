@@ -44,7 +44,7 @@ async def test_an_answer_that_is_damaged_ends_the_task_and_is_not_asked_again_by
         (entry,) = await entries(store, "completion")
         await put(store, entry, damage)
 
-        with pytest.raises(ApplicationError, match="nothing of it is used.*`retry`") as told:
+        with pytest.raises(ApplicationError, match=r"nothing of it is used.*`retry`") as told:
             await door.ask("a", attempt=2)
 
         assert (told.value.type, told.value.non_retryable, simulator.calls()) == ("StoreError", True, 1)

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 NEVER = {
     "store.py": {"activities", "workflows", "client", "worker", "runtime", "embedded", "terminal", "temporalio"},
+    "write_once.py": {"activities", "workflows", "client", "worker", "runtime", "store", "domain", "temporalio"},
     "client.py": {"activities", "worker", "embedded", "terminal", "runtime", "anthropic"},
     "boards.py": {"activities", "worker", "embedded", "terminal", "runtime", "client", "temporalio"},
     "quotas.py": {"worker", "embedded", "terminal", "runtime", "client", "anthropic"},

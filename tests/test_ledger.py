@@ -218,7 +218,7 @@ async def test_of_a_damaged_entry_nothing_is_used(ledger: Ledger, store: Store, 
     await store.put_artifact(b"\xff\xfe")
     await put(store, f"ledger/{ENTRY.key}/completion.json", written)
 
-    with pytest.raises(StoreError, match="damaged in the store.*`retry`") as told:
+    with pytest.raises(StoreError, match=r"damaged in the store.*`retry`") as told:
         await ledger.landed(ENTRY)
 
     assert "passwd" not in str(told.value)

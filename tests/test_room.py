@@ -105,7 +105,12 @@ async def test_the_disk_is_not_asked_for_every_call(monkeypatch: pytest.MonkeyPa
     asked: list[float] = []
     now = [100.0]
     monkeypatch.setattr(room, "monotonic", lambda: now[0])
-    monkeypatch.setattr(room, "free_bytes", lambda folder: asked.append(now[0]) or 5)
+
+    def five_bytes(_: Path) -> int:
+        asked.append(now[0])
+        return 5
+
+    monkeypatch.setattr(room, "free_bytes", five_bytes)
     looks = Room(tmp_path, reserve=6)
 
     for now[0] in 100.0, 100.5, 100.9, 101.0, 101.5:
