@@ -32,7 +32,7 @@ from domain.picture import Picture
 from domain.report import INLINE_LIMIT, Report
 from domain.runs import RunSummary, RunView
 from stalls import find_stall, is_quiet
-from store import Store, StoreUnavailable
+from store import Store, StoreError, StoreUnavailable
 from workflows.supervisor import SupervisorWorkflow
 
 LOOK_FIRST, LOOK_LAST = 0.5, 2.0
@@ -151,9 +151,15 @@ class RunReader:
             await asyncio.sleep(look)
 
     async def report(self, picture: Picture) -> Report:
-        """The report of a picture, with every output that is small enough to show in place."""
+        """The report of a picture, with every output that is small enough to show in place.
+
+        One that is damaged in the store has its reference alone: it hides no other, and who asks for it is told.
+        """
         seen = [task for task in picture.tasks.values() if task.output_ref and task.output_bytes <= INLINE_LIMIT]
-        texts = {ref: await self.text(ref) for ref in sorted({task.output_ref for task in seen if task.output_ref})}
+        texts = {}
+        for ref in sorted({task.output_ref for task in seen if task.output_ref}):
+            with suppress(StoreError):
+                texts[ref] = await self.text(ref)
         return picture.report(texts, datetime.now(UTC))
 
     async def brief(self, picture: Picture, id: str) -> str:

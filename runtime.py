@@ -95,6 +95,8 @@ class Settings(BaseSettings):
     """Where the Web UI of a Temporal that is not this home's own can be opened."""
     max_calls: int | None = Field(default=None, ge=1)
     """Calls that one worker process has under way at most, of all runs together."""
+    reserve_mb: int = Field(default=200, ge=0)
+    """Megabytes that must be free on the disk of a store in a folder: below them no call is made that costs money."""
     account: str = "default"
     """A name for whose limits count: all workers with the same name share them. Never derived from a key."""
     tier: Literal[1, 2] | None = None

@@ -27,6 +27,7 @@ from activities.meter import PATIENCE, Meter, NarrowMeter, OpenMeter
 from activities.model import LanguageModel
 from activities.quota_meter import QuotaMeter
 from activities.records import RecordActivities
+from activities.room import RESERVE
 from activities.teller import BankTeller
 from embedded import find_server, simulator_url
 from health import Address, address, answering
@@ -104,6 +105,7 @@ def build_worker(
     slots: int = SLOTS,
     backoff: timedelta = BACKOFF_FIRST,
     grace: timedelta = GRACE,
+    reserve: int = RESERVE,
     untraced: Client | None = None,
 ) -> Workers:
     """The worker that production, tests and benchmarks share.
@@ -112,7 +114,13 @@ def build_worker(
     """
     board = Board(store)
     agent = AgentActivities(
-        model=model, store=store, gate=Gate(client), meter=meter or OpenMeter(), backoff=backoff, board=board
+        model=model,
+        store=store,
+        gate=Gate(client),
+        meter=meter or OpenMeter(),
+        backoff=backoff,
+        board=board,
+        reserve=reserve,
     )
     attach, records = AttachActivities(client), RecordActivities(store)
     witness = Witness()
@@ -202,6 +210,7 @@ async def work(settings: Settings, queue: str, slots: int, health_at: Address | 
         store=open_store(settings.store),
         meter=NarrowMeter(most, patience, then=quota) if most else quota,
         slots=min(slots, FETCHED * most) if most else slots,
+        reserve=settings.reserve_mb * 1_000_000,
         untraced=untraced,
     )
     async with exporting.draining_core_metrics(), answering(health_at) as health, quota, workers:

@@ -31,6 +31,7 @@ from activities.patience import RunIsOver, within
 from activities.pin import OtherStore, Pin
 from activities.pulse import Pulse, beating
 from activities.reading import AnswerReader
+from activities.room import RESERVE, Room
 from activities.walls import Walls
 from domain.models import Answered, Outcome, Parked, Stopped, Usage, ref_of
 from store import Store, StoreError, StoreUnavailable
@@ -53,7 +54,15 @@ class AgentActivities:
     """Does steps of tasks on whichever language model the worker was given."""
 
     def __init__(
-        self, *, model: LanguageModel, store: Store, gate: Gate, meter: Meter, backoff: timedelta, board: Board
+        self,
+        *,
+        model: LanguageModel,
+        store: Store,
+        gate: Gate,
+        meter: Meter,
+        backoff: timedelta,
+        board: Board,
+        reserve: int = RESERVE,
     ) -> None:
         self._model = model
         self._gate = gate
@@ -64,6 +73,7 @@ class AgentActivities:
         self._briefs = Briefs(store)
         self._keeper = Keeper(store)
         self._walls = Walls()
+        self._room = Room(store.folder, reserve)
         self._flights = Flights[Landed]()
 
     @activity.defn(name=RUN_AGENT)
@@ -117,7 +127,11 @@ class AgentActivities:
         except ModelError as error:
             raise _without_use(landed, error) from None
         _record(landed, seconds=monotonic() - began, reused=reused)  # record
-        before = await self._keeper.setbacks(attempt, but=landed.number) if reused or landed.number > 1 else ()
+        before = (
+            await self._keeper.setbacks(attempt, but=landed.number)
+            if reused or landed.number > 1 or landed.overtaken
+            else ()
+        )
         return Answered(
             output_ref=ref_of(text),  # the ledger has put it there
             output_bytes=len(text),
@@ -130,6 +144,7 @@ class AgentActivities:
     async def _fly(self, attempt: Attempt, pulse: Pulse) -> Landed:
         """Make the call when there is a place for it."""
         self._turn_away_at_a_wall(attempt)
+        await self._turn_away_without_room()
         pulse.step = "quota"
         asked = monotonic()
         try:
@@ -144,6 +159,7 @@ class AgentActivities:
         pulse.step = "permission"
         _turn_away(await self._gate.permission(request.run, request.chain))
         self._turn_away_at_a_wall(attempt)
+        await self._turn_away_without_room()
         pulse.step = "calling"
         number = await self._keeper.intend(attempt)  # intent
         reader = AnswerReader(on_text=_heard(pulse, hold), on_standing=hold.heard)
@@ -151,7 +167,7 @@ class AgentActivities:
         hold.begun()
         try:
             with ModelCall(brief, run=request.run, task=request.task, attempt=attempt.number) as call:
-                landed = await self._call(attempt, number, reader, pulse, call)
+                landed, cost = await self._call(attempt, number, reader, pulse, call)
         except RunIsOver as over:
             raise TurnedAway(Stopped(why=str(over))) from None
         except ModelError as error:
@@ -160,11 +176,14 @@ class AgentActivities:
             if isinstance(nothing, CallFailed):
                 nothing.waited = waited
             raise nothing from None
-        hold.settled(landed.completion.usage)  # settle
+        hold.settled(cost)  # settle
         self._walls.passed(brief.model, asked=asked)
         return landed.model_copy(update={"waited": waited})
 
-    async def _call(self, attempt: Attempt, number: int, reader: AnswerReader, pulse: Pulse, call: ModelCall) -> Landed:
+    async def _call(
+        self, attempt: Attempt, number: int, reader: AnswerReader, pulse: Pulse, call: ModelCall
+    ) -> tuple[Landed, Usage]:
+        """The answer that stands, and what ours has cost. They belong together unless another worker was first."""
         request = attempt.request
         user = hashlib.sha256(request.run.encode()).hexdigest()[:32]
         completion = await within(
@@ -174,10 +193,9 @@ class AgentActivities:
             pulse=pulse,
         )
         came = call.clock()
-        landed = Landed(completion=completion, number=number)
-        await self._keeper.keep(attempt, landed)  # outcome
+        landed = await self._keeper.keep(attempt, Landed(completion=completion, number=number))  # outcome
         call.answered(completion, at=came)  # after it: nothing may stand between what is paid and the ledger
-        return landed
+        return landed, completion.usage
 
     async def _came_to_nothing(
         self, attempt: Attempt, number: int, error: ModelError, reader: AnswerReader
@@ -199,6 +217,11 @@ class AgentActivities:
         if (
             wall := self._walls.before(attempt.request.run, attempt.brief.model, scheduled=attempt.scheduled)
         ) is not None:
+            raise TurnedAway(wall)
+
+    async def _turn_away_without_room(self) -> None:
+        """Also whoever probes: it is to find out whether there is room, and pays nothing where there is none."""
+        if (wall := await self._room.wall()) is not None:
             raise TurnedAway(wall)
 
     async def _with_used(self, attempt: Attempt, outcome: Parked | Stopped) -> Outcome:

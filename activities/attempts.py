@@ -90,6 +90,14 @@ class Attempt:
         )
         return Setback(told=told, start=self.start, used=used)
 
+    def overtaken(self, usage: Usage) -> Setback:
+        """What is written down when the answer to another request of this call was first. Ours was paid, in vain."""
+        message = "another worker's answer to the same call came first, and is the one that is used"
+        error = TaskError(type="Overtaken", message=message, attempt=self.number, retryable=True)
+        return Setback(
+            told=Try(attempt=self.number, error=error, at=datetime.now(UTC), usage=usage), start=self.start, used=False
+        )
+
     def _unsettled(self, error: ModelError, reader: AnswerReader) -> Usage:
         """What the provider may bill beyond what it said: nothing, when it refused before it read the prompt."""
         if not (error.may_be_billed or reader.begun):

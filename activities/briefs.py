@@ -8,7 +8,7 @@ from collections import OrderedDict
 from activities.contract import AgentRequest
 from domain.briefing import Brief, brief_for
 from domain.models import Agent, Plan, Task
-from store import Store
+from store import Store, StoreError
 
 PLANS_KEPT = 8
 """Plans kept in memory per process: a plan never changes under its reference, and 10,000 tasks read it."""
@@ -30,9 +30,20 @@ class Briefs:
         """What the agent of this request is told."""
         plan, tasks = await self._plan(request.plan_ref)
         task = tasks[request.task]
-        refs = {*(file.ref for file in task.files), *(input.ref for input in request.inputs if input.ref is not None)}
-        texts = {ref: (await self._store.artifact(ref)).decode() for ref in sorted(refs)}
+        sources = {file.ref: f"the file {file.path!r}" for file in task.files}
+        sources |= {
+            input.ref: f"the result of task {input.task!r}" for input in request.inputs if input.ref is not None
+        }
+        texts = {ref: await self._text(ref, sources[ref]) for ref in sorted(sources)}
         return brief_for(plan, task, request.inputs, texts, request.note)
+
+    async def _text(self, ref: str, what: str) -> str:
+        """A text that an agent is given; whoever reads of a damaged one must know what to do about it."""
+        try:
+            return (await self._store.artifact(ref)).decode()
+        except StoreError as error:
+            remedy = "put the store back as it was, then have the task done again by `retry`, or submit the plan anew"
+            raise StoreError(f"{what} cannot be given to the agent: {error}; {remedy}") from error
 
     async def _plan(self, ref: str) -> tuple[Plan, dict[str, Task]]:
         if ref not in self._plans:

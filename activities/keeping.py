@@ -32,20 +32,27 @@ class Keeper:
         """Write down that a request is about to be made; its number."""
         return await self._ledger.intend(attempt.entry, attempt.intent())
 
-    async def keep(self, attempt: Attempt, landed: Landed) -> None:
-        """Write down an answer. It is tried until it is done: nobody shall pay it again."""
+    async def keep(self, attempt: Attempt, landed: Landed) -> Landed:
+        """Write down an answer, and give the one that stands. It is tried until it is done: nobody shall pay it again.
 
-        async def keep() -> None:
+        When the answer to another request was first, ours was paid all the same: it is noted as what it cost in vain.
+        """
+
+        async def keep() -> Landed:
             while True:
                 try:
-                    return await self._ledger.complete(attempt.entry, landed.completion, landed.number)
+                    stands = await self._ledger.complete(attempt.entry, landed.completion, landed.number)
                 except StoreUnavailable as error:
                     log.warning("answer_not_kept_yet", error=type(error).__name__)
                     await asyncio.sleep(1)
+                    continue
+                if stands.overtaken:
+                    await self.note(attempt, landed.number, attempt.overtaken(landed.completion.usage))
+                return stands
 
         keeping = asyncio.create_task(keep())
         try:
-            await asyncio.shield(keeping)
+            return await asyncio.shield(keeping)
         except asyncio.CancelledError:
             await asyncio.wait([keeping], timeout=KEEP_PATIENCE)
             raise
@@ -62,7 +69,9 @@ class Keeper:
     async def setbacks(self, attempt: Attempt, *, but: int | None = None) -> tuple[Setback, ...]:
         """The requests before this attempt that brought nothing. What cannot be read now does not change an outcome."""
         try:
-            return await self._ledger.setbacks(attempt.entry, start=attempt.start, attempt=attempt.number, but=but)
+            return await self._ledger.setbacks(
+                attempt.entry, start=attempt.start, attempt=attempt.number, but=but, worst=attempt.worst
+            )
         except StoreUnavailable as error:
             log.warning("setbacks_not_read", error=type(error).__name__)
             return ()

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+
+from pydantic import Field
 
 from activities.model import Completion
 from domain.models import TaskError, Try, Usage, Value
-from store import Store
+from store import REF, Store, StoreError
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,31 @@ class Setback(Value):
     """Whether it used an attempt of its task. A wall uses none, nor does a worker that is stopped."""
 
 
+class Kept(Value):
+    """What is written down of a completion. Its text is beside it, by hash."""
+
+    text_ref: str = Field(pattern=f"^{REF.pattern}$")
+    usage: Usage
+    stop_reason: str
+    number: int = Field(default=1, ge=1)
+
+
 class Landed(Value):
     """A completion, and the number of the request that brought it."""
 
     completion: Completion
     number: int
+    overtaken: bool = False
+    """Whether it is the word of another request, which came while ours was under way, and stands."""
     waited: float = 0.0
     """Seconds for which the call waited for its part of the quota. Known only to the attempt that made it."""
+
+
+class Damaged:
+    """An entry that says that there was a request, and nothing else that could be believed."""
+
+
+NOTHING = Usage()
 
 
 class Ledger:
@@ -73,14 +93,19 @@ class Ledger:
         self._store = store
 
     async def landed(self, entry: Entry) -> Landed | None:
-        """What the provider has already said to this call."""
-        found = await self._store.recorded(f"{entry.key}/completion")
-        if found is None:
-            return None
-        text = (await self._store.artifact(found["text_ref"])).decode()
-        usage = Usage.model_validate(found["usage"])
-        completion = Completion(text=text, usage=usage, stop_reason=found["stop_reason"])
-        return Landed(completion=completion, number=found.get("number", 1))
+        """What the provider has already said to this call. Of what is damaged nothing is used."""
+        try:
+            found = await self._store.recorded(f"{entry.key}/completion")
+            if found is None:
+                return None
+            kept = _sound(Kept.model_validate(found))
+            text = (await self._store.artifact(kept.text_ref)).decode()
+        except StoreError as error:
+            raise _damaged(str(error)) from error
+        except ValueError:  # also what pydantic says, which has the entry in it
+            raise _damaged("it is not what we write") from None
+        completion = Completion(text=text, usage=kept.usage, stop_reason=kept.stop_reason)
+        return Landed(completion=completion, number=kept.number)
 
     async def intend(self, entry: Entry, intent: Intent) -> int:
         """Write down that a request is about to be made; gives its number. No two requests have the same one."""
@@ -89,38 +114,78 @@ class Ledger:
             number += 1
         return number
 
-    async def complete(self, entry: Entry, completion: Completion, number: int) -> None:
-        """Keep what the provider said. The first word stands."""
+    async def complete(self, entry: Entry, completion: Completion, number: int) -> Landed:
+        """Keep what the provider said. The first word stands, and is what everybody gets to hear."""
         text_ref = await self._store.put_artifact(completion.text.encode())
-        usage = completion.usage.model_dump()
-        found = {"text_ref": text_ref, "usage": usage, "stop_reason": completion.stop_reason, "number": number}
-        await self._store.record(f"{entry.key}/completion", found)
+        kept = Kept(text_ref=text_ref, usage=completion.usage, stop_reason=completion.stop_reason, number=number)
+        ours = Landed(completion=completion, number=number)
+        if await self._store.record(f"{entry.key}/completion", kept.model_dump()):
+            return ours
+        first = await self.landed(entry)
+        return ours if first is None else first.model_copy(update={"overtaken": True})
 
     async def fail(self, entry: Entry, number: int, setback: Setback) -> None:
         """Keep what a request came to that brought no answer. The first word stands."""
         await self._store.record(f"{entry.key}/setback-{number}", setback.model_dump(mode="json"))
 
-    async def setbacks(self, entry: Entry, *, start: str, attempt: int, but: int | None = None) -> tuple[Setback, ...]:
+    async def setbacks(
+        self, entry: Entry, *, start: str, attempt: int, but: int | None = None, worst: Usage = NOTHING
+    ) -> tuple[Setback, ...]:
         """The requests before this attempt that brought nothing, in order; `but` is one that is told of elsewhere.
 
         One of this very start that nobody told of was lost with its worker, and is written down as that. One of an
-        earlier start was cut off when its worker was stopped.
+        earlier start was cut off when its worker was stopped. Of one whose entry is damaged nobody knows what it came
+        to: it counts at `worst`, which is the same for all requests of a call.
         """
         found: list[Setback] = []
         number = 0
-        while (written := await self._store.recorded(f"{entry.key}/intent-{(number := number + 1)}")) is not None:
+        while (intent := await self._intent(entry, number := number + 1)) is not None:
             if number == but:
                 continue
-            intent = Intent.model_validate(written)
-            told = await self._store.recorded(f"{entry.key}/setback-{number}")
-            if told is not None:
-                found.append(Setback.model_validate(told))
+            if (told := await self._told(entry, number)) is not None:
+                found.append(told)
+            elif isinstance(intent, Damaged):
+                found.append(_unknown(worst))
             elif intent.start != start:
                 found.append(_cut_off(intent))
             elif intent.attempt < attempt:
                 found.append(_lost(intent))
                 await self.fail(entry, number, found[-1])
         return tuple(found)
+
+    async def _intent(self, entry: Entry, number: int) -> Intent | Damaged | None:
+        try:
+            written = await self._store.recorded(f"{entry.key}/intent-{number}")
+            return None if written is None else Intent.model_validate(written)
+        except (StoreError, ValueError):
+            return Damaged()
+
+    async def _told(self, entry: Entry, number: int) -> Setback | None:
+        """What a request came to. A word that is damaged is none: the request counts at its worst case."""
+        try:
+            written = await self._store.recorded(f"{entry.key}/setback-{number}")
+            return None if written is None else Setback.model_validate(written)
+        except (StoreError, ValueError):
+            return None
+
+
+def _sound(kept: Kept) -> Kept:
+    """The entry, when its figures can be: nobody is ever paid for a call."""
+    if min(kept.usage.model_dump().values()) < 0:
+        raise ValueError
+    return kept
+
+
+def _damaged(how: str) -> StoreError:
+    return StoreError(
+        f"the answer to this call was paid, but is damaged in the store ({how}): nothing of it is used, and it is not "
+        "asked again by itself; have the task done again by `retry`"
+    )
+
+
+def _unknown(worst: Usage) -> Setback:
+    error = TaskError(type="EntryDamaged", message="what the ledger has of this request is damaged", retryable=True)
+    return Setback(told=Try(attempt=0, error=error, at=datetime.now(UTC), unsettled=worst), start="", used=False)
 
 
 def _lost(intent: Intent) -> Setback:

@@ -24,6 +24,7 @@ from runtime import (
     load_settings,
     temporal_settings,
 )
+from store import folder_of
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -123,7 +124,14 @@ def _home(settings: Settings) -> Finding:
 
 
 def _room(settings: Settings) -> Finding:
-    free = shutil.disk_usage(nearest(settings.home)).free
+    """Of the disks of the home and of a store in a folder, the one with less."""
+    folder = folder_of(settings.store)
+    places = {"home": settings.home, **({"store": folder} if folder is not None else {})}
+    room = {name: shutil.disk_usage(nearest(place)).free for name, place in places.items()}
+    if "store" in room and room["store"] < settings.reserve_mb * 1_000_000:
+        what = f"Only {room['store'] / 1e6:,.0f} MB free for the store. No call is made below {settings.reserve_mb}."
+        return problem("disk", what, "Make room there, and runs go on by themselves; or set reserve_mb lower.")
+    free = min(room.values())
     what = f"{free / 1e9:,.1f} GB free"
     return ok("disk", what) if free >= ROOM else problem("disk", f"Only {what}.", "Make room before the next run.")
 

@@ -77,6 +77,8 @@ def _remedy(place: str, wall: Wall) -> str | None:
             return "set a key that is accepted, then up"
         case "spend":
             return "raise the spend limit at the provider"
+        case "disk":
+            return "make room on the disk of the store"
         case "model":
             return f"find out from the provider what became of {'its models' if place == ACCOUNT else place}"
         case _:

@@ -33,10 +33,13 @@ def places_before(chart: Chart, id: str) -> tuple[str, str, str]:
     return ACCOUNT, chart.model(id), at_agent(chart.tasks[id].agent)
 
 
-OF_THE_ACCOUNT: frozenset[WallKind] = frozenset({"spend", "key", "unreachable"})
+OF_THE_ACCOUNT: frozenset[WallKind] = frozenset({"spend", "key", "unreachable", "disk"})
 
 PROBE_FIRST, PROBE_LAST = timedelta(minutes=1), timedelta(minutes=15)
 """A wall without a known end is probed after 1, 2, 4 ... 15 minutes."""
+
+PROBE_LAST_DISK = timedelta(minutes=2)
+"""Of a disk without room: to look at it asks nobody, and whoever has made room waits for the run."""
 
 
 LEAST = timedelta(seconds=2)
@@ -84,7 +87,7 @@ def _raised(known: Wall | None, id: str, parked: Parked, kind: WallKind, now: da
     if known.probe != id:
         return known  # it was under way when the wall was met by another
     probes = min(known.probes + 1, 10)
-    until = now + min(PROBE_FIRST * 2**probes, PROBE_LAST)
+    until = now + min(PROBE_FIRST * 2**probes, PROBE_LAST_DISK if kind == "disk" else PROBE_LAST)
     return Wall(kind=kind, what=parked.what, since=known.since, until=until, told=False, probes=probes)
 
 

@@ -226,8 +226,11 @@ class Failed(Value):
     """Seconds for which its last attempt waited for quota."""
 
 
-WallKind = Literal["rate", "spend", "key", "model", "unreachable", "overload", "pool"]
-"""What stands in the way: a condition of the account (spend, key, unreachable), of a model, or of an agent (pool)."""
+WallKind = Literal["rate", "spend", "key", "model", "unreachable", "overload", "pool", "disk"]
+"""What stands in the way: a condition of the account (spend, key, unreachable), of a model, or of an agent (pool).
+
+Or the disk of the store, which has no room for an answer: it concerns every task, as the account does.
+"""
 
 
 class Parked(Value):

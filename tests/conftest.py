@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 
-for name in [name for name in os.environ if name.startswith(("ANTHROPIC_", "TEMPORAL_", "OTEL_", "NIGHTCREW_"))]:
-    del os.environ[name]  # before anything reads them: no test may spend money or touch a company's cluster
+OTHERS = ("ANTHROPIC_", "AWS_", "NIGHTCREW_", "OTEL_", "TEMPORAL_")
+for name in [name for name in os.environ if name.startswith(OTHERS)]:
+    del os.environ[name]  # before anything reads them: no test may spend money or touch a company's cluster or bucket
 os.environ["TEMPORAL_CONFIG_FILE"] = os.devnull
 
 import asyncio
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bucket import BUCKET, credentials, serving
 from home import Home
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowFailureError, WorkflowHandle
 
@@ -61,6 +63,34 @@ async def temporal(settings: Settings) -> AsyncIterator[Client]:
         yield await connect(settings)
     finally:
         await down(settings)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[str]:
+    """A server that speaks S3."""
+    with serving() as url:
+        yield url
+
+
+@pytest.fixture
+def bucket(s3: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A place of its own in a bucket, which this process and those it starts can reach."""
+    for name, value in credentials(s3).items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{BUCKET}/{uuid.uuid4().hex}"
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a store may be: what is asked of one is asked of the other."""
+    where: str = request.getfixturevalue("bucket") if request.param == "bucket" else str(tmp_path / "store")
+    return where
+
+
+@pytest.fixture
+def store(place: str) -> Store:
+    """A store, on a folder and in a bucket."""
+    return open_store(place)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from activities.claude import Claude
 from activities.contract import AgentRequest
 from activities.gate import Gate, Standing
 from activities.meter import OpenMeter
+from activities.room import RESERVE
 from domain.models import Agent, Answered, Failed, Outcome, Parked, Plan, Task
 from store import Store
 
@@ -47,7 +48,7 @@ class GateInHand:
 class Doorway:
     """Tasks a to d are for one model, `other` for another one."""
 
-    def __init__(self, store: Store, claude: Claude, plan_ref: str, backoff: timedelta) -> None:
+    def __init__(self, store: Store, claude: Claude, plan_ref: str, backoff: timedelta, reserve: int) -> None:
         self.store, self.gate = store, GateInHand()
         self.environment = ActivityEnvironment()
         """Of the attempt that was made last."""
@@ -59,6 +60,7 @@ class Doorway:
             meter=OpenMeter(),
             backoff=backoff,
             board=Board(store),
+            reserve=reserve,
         )
 
     async def ask(self, task: str = "a", *, attempt: int = 1, start: str = "start", **request: Any) -> Outcome:
@@ -91,7 +93,12 @@ class Doorway:
 
 @asynccontextmanager
 async def opened(
-    store: Store, url: str, *, backoff: timedelta = timedelta(milliseconds=50), max_tokens: int = MAX_TOKENS
+    store: Store,
+    url: str,
+    *,
+    backoff: timedelta = timedelta(milliseconds=50),
+    max_tokens: int = MAX_TOKENS,
+    reserve: int = RESERVE,
 ) -> AsyncIterator[Doorway]:
     """A worker's door, new: it has met no wall yet."""
     models = {"ant": HAIKU, "bee": OPUS}
@@ -116,6 +123,6 @@ async def opened(
     await store.put_manifest("run", {"plan_ref": plan_ref})
     claude = Claude(base_url=url, api_key="test", auth_token=None, simulated=True)
     try:
-        yield Doorway(store, claude, plan_ref, backoff)
+        yield Doorway(store, claude, plan_ref, backoff, reserve)
     finally:
         await claude.close()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bucket import BUCKET, CARELESS, credentials
 from home import ROOT, STARTER, Home
 
 from embedded import Worker, down, up
@@ -160,6 +161,25 @@ def test_a_store_that_does_not_answer(tmp_path: Path, answers: bool) -> None:
     assert (code, found["store"]["state"]) == (1, "problem")
     assert "NIGHTCREW_STORE" in found["store"]["remedy"]
     assert "secret" not in json.dumps(found)
+
+
+def test_a_bucket_that_writes_over_what_was_first(tmp_path: Path, s3: str) -> None:
+    """Two workers could both make the same paid call there. One that keeps its promise is fine."""
+    careless, sound = (
+        examined(tmp_path, NIGHTCREW_STORE=f"s3://{bucket}/store", **credentials(s3))[1]
+        for bucket in (CARELESS, BUCKET)
+    )
+
+    assert (careless["store"]["state"], sound["store"]["state"]) == ("problem", "ok")
+    assert "If-None-Match" in careless["store"]["what"]
+    assert "test-secret-key" not in json.dumps([careless, sound])
+
+
+def test_a_disk_with_less_room_than_the_reserve(tmp_path: Path) -> None:
+    code, found = examined(tmp_path, NIGHTCREW_RESERVE_MB=str(10**12))
+
+    assert (code, found["disk"]["state"]) == (1, "problem")
+    assert "No call is made" in found["disk"]["what"]
 
 
 def test_a_store_that_cannot_be_made(tmp_path: Path) -> None:

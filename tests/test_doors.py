@@ -15,6 +15,7 @@ ROOMS = ("activities", "checkup", "domain", "simulator", "telemetry", "terminal"
 
 NEVER = {
     "store.py": {"activities", "workflows", "client", "worker", "runtime", "embedded", "terminal", "temporalio"},
+    "write_once.py": {"activities", "workflows", "client", "worker", "runtime", "store", "domain", "temporalio"},
     "client.py": {"activities", "worker", "embedded", "terminal", "runtime", "anthropic"},
     "boards.py": {"activities", "worker", "embedded", "terminal", "runtime", "client", "temporalio"},
     "quotas.py": {"worker", "embedded", "terminal", "runtime", "client", "anthropic"},

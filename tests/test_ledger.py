@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
+import obstore
 import pytest
 
 from activities.ledger import Entry, Intent, Landed, Ledger, Setback
@@ -42,11 +43,6 @@ def setback(attempt: int = 1, *, start: str = "now", used: bool = True) -> Setba
     error = TaskError(type="StreamCut", message="it broke", attempt=attempt, retryable=True)
     told = Try(attempt=attempt, error=error, at=NOON, usage=Usage(input=7), unsettled=Usage(output=299))
     return Setback(told=told, start=start, used=used)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return open_store(str(tmp_path / "store"))
 
 
 @pytest.fixture
@@ -187,10 +183,87 @@ async def test_a_completion_whose_text_was_changed_is_refused(ledger: Ledger, st
     """F13: no wrong text is handed on."""
     await ledger.complete(ENTRY, COMPLETION, 1)
     digest = ref_of(COMPLETION.text.encode()).removeprefix("sha256:")
-    (Path(store.location) / "artifacts" / digest[:2] / digest).write_bytes(b"tampered")
+    await obstore.put_async(store.objects, f"artifacts/{digest[:2]}/{digest}", b"tampered", use_multipart=False)
 
     with pytest.raises(StoreError):
         await ledger.landed(ENTRY)
+
+
+ENTRY_OF_ANSWER = {"text_ref": ref_of(b"x"), "usage": {"input": 1}, "stop_reason": "end_turn", "number": 1}
+DAMAGED: dict[str, object] = {
+    "no JSON": b'{"text_ref": "sha',
+    "no text": b"\xff\xfe",
+    "zeros": b"\x00" * 64,
+    "no object": [ENTRY_OF_ANSWER],
+    "nothing in it": {},
+    "no usage": {**ENTRY_OF_ANSWER, "usage": None},
+    "usage in words": {**ENTRY_OF_ANSWER, "usage": {"input": "many"}},
+    "a refund": {**ENTRY_OF_ANSWER, "usage": {"input": -1}},
+    "number 0": {**ENTRY_OF_ANSWER, "number": 0},
+    "a path": {**ENTRY_OF_ANSWER, "text_ref": "../../../etc/passwd"},
+    "a path as a hash": {**ENTRY_OF_ANSWER, "text_ref": "sha256:../../../../../../etc/passwd"},
+    "an address": {**ENTRY_OF_ANSWER, "text_ref": "file:///etc/passwd"},
+    "a hash and a line": {**ENTRY_OF_ANSWER, "text_ref": f"{ref_of(b'x')}\n"},
+    "no reference": {**ENTRY_OF_ANSWER, "text_ref": 7},
+    "a text that is not there": {**ENTRY_OF_ANSWER, "text_ref": ref_of(b"never written")},
+    "a text that is none": {**ENTRY_OF_ANSWER, "text_ref": ref_of(b"\xff\xfe")},
+}
+"""F13 and S7: what may stand in the place of an answer, by accident or because somebody put it there."""
+
+
+@pytest.mark.parametrize("written", DAMAGED.values(), ids=DAMAGED.keys())
+async def test_of_a_damaged_entry_nothing_is_used(ledger: Ledger, store: Store, written: object) -> None:
+    """It is said in a sentence that shows nothing of it; the call in its next round is another one, and is asked."""
+    await store.put_artifact(b"x")
+    await store.put_artifact(b"\xff\xfe")
+    await put(store, f"ledger/{ENTRY.key}/completion.json", written)
+
+    with pytest.raises(StoreError, match=r"damaged in the store.*`retry`") as told:
+        await ledger.landed(ENTRY)
+
+    assert "passwd" not in str(told.value)
+    again = replace(ENTRY, step=2)
+    assert await ledger.landed(again) is None
+    assert await ledger.complete(again, COMPLETION, 1) == LANDED
+
+
+@pytest.mark.parametrize("written", [b"{", b"\xff", {}, {"attempt": "x"}, []])
+async def test_a_request_whose_intent_is_damaged_counts_at_its_worst_case(
+    ledger: Ledger, store: Store, written: object
+) -> None:
+    """Also its number is taken: it was asked, whatever it was."""
+    await put(store, f"ledger/{ENTRY.key}/intent-1.json", written)
+
+    assert await ledger.intend(ENTRY, intent(2)) == 2
+    (found,) = await ledger.setbacks(ENTRY, start="now", attempt=2, worst=WORST)
+
+    assert (found.told.error.type, found.told.unsettled, found.used) == ("EntryDamaged", WORST, False)
+
+
+async def test_a_setback_that_is_damaged_is_no_word_at_all(ledger: Ledger, store: Store) -> None:
+    await ledger.intend(ENTRY, intent(1))
+    await put(store, f"ledger/{ENTRY.key}/setback-1.json", b"{")
+
+    (lost,) = await ledger.setbacks(ENTRY, start="now", attempt=2, worst=WORST)
+
+    assert (lost.told.error.type, lost.told.unsettled) == ("WorkerLost", WORST)
+
+
+async def test_who_comes_second_hears_what_the_first_has_kept(ledger: Ledger) -> None:
+    another = COMPLETION.model_copy(update={"text": "another", "stop_reason": "end_turn"})
+
+    first = await ledger.complete(ENTRY, COMPLETION, 1)
+    second = await ledger.complete(ENTRY, another, 2)
+    again = await ledger.complete(ENTRY, COMPLETION, 1)
+
+    assert first == again == LANDED
+    assert second == LANDED.model_copy(update={"overtaken": True})
+
+
+async def put(store: Store, key: str, written: object) -> None:
+    """Write an entry as no code of ours does."""
+    content = written if isinstance(written, bytes) else json.dumps(written).encode()
+    await obstore.put_async(store.objects, key, content, use_multipart=False)
 
 
 @pytest.mark.parametrize("task", ["../../x", "..", "a/../b", "scan[ü]", "x" * 500, "a\x00b"])
@@ -200,8 +273,5 @@ async def test_any_task_id_has_its_place(ledger: Ledger, store: Store, task: str
     await ledger.complete(entry, COMPLETION, 1)
 
     assert await ledger.landed(entry) == LANDED
-    assert all(file.is_relative_to(Path(store.location) / "ledger" / "run") for file in _entries(store))
-
-
-def _entries(store: Store) -> list[Path]:
-    return [file for file in Path(store.location).parent.rglob("*.json") if file.is_file()]
+    written = [str(found["path"]) async for batch in obstore.list(store.objects) for found in batch]
+    assert all(key.startswith(("ledger/run/", "artifacts/")) and ".." not in key for key in written)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
+import obstore
 import pytest
+from bucket import CARELESS, FORGETFUL
 
 from domain.events import Event, EventType
 from domain.models import ref_of
-from store import Store, StoreError, open_store
+from store import Store, StoreError, open_store, shown_location
 
 NOT_REFS = [
     "../../x",
@@ -25,11 +26,6 @@ NOT_REFS = [
 NOT_RUNS = ["../../x", "..", ".", "", "a/b", "/etc", "a\n", "-x", "x" * 201, "a\x00b", "é"]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return open_store(str(tmp_path / "store"))
-
-
 def events(first: int, last: int) -> tuple[Event, ...]:
     start = datetime(2026, 1, 1, tzinfo=UTC)
     return tuple(
@@ -42,9 +38,19 @@ async def read(store: Store, after: int = 0) -> list[int]:
     return [event.number async for event in store.events("run", after)]
 
 
-def file_of(store: Store, ref: str) -> Path:
+def key_of(ref: str) -> str:
     digest = ref.removeprefix("sha256:")
-    return Path(store.location) / "artifacts" / digest[:2] / digest
+    return f"artifacts/{digest[:2]}/{digest}"
+
+
+async def keys(store: Store) -> list[str]:
+    """All that is in a store."""
+    return sorted([str(found["path"]) async for batch in obstore.list(store.objects) for found in batch])
+
+
+async def put(store: Store, key: str, content: bytes) -> None:
+    """Write an object as no code of ours does."""
+    await obstore.put_async(store.objects, key, content, use_multipart=False)
 
 
 # --- artifacts ---
@@ -68,7 +74,7 @@ async def test_a_content_may_be_put_again_at_any_time(store: Store) -> None:
 async def test_a_content_that_was_changed_is_refused(store: Store) -> None:
     """F13: one flipped bit is enough."""
     ref = await store.put_artifact(b"a result")
-    file_of(store, ref).write_bytes(b"a resulu")
+    await put(store, key_of(ref), b"a resulu")
 
     with pytest.raises(StoreError, match="changed"):
         await store.artifact(ref)
@@ -77,10 +83,21 @@ async def test_a_content_that_was_changed_is_refused(store: Store) -> None:
 async def test_a_content_that_is_gone_is_named(store: Store) -> None:
     """F13."""
     ref = await store.put_artifact(b"a result")
-    file_of(store, ref).unlink()
+    await obstore.delete_async(store.objects, key_of(ref))
 
     with pytest.raises(StoreError, match=ref):
         await store.artifact(ref)
+
+
+async def test_a_content_that_was_damaged_is_mended_by_whoever_brings_it_again(store: Store) -> None:
+    """F13: its name says what it must be, so it can be done again."""
+    ref = await store.put_artifact(b"a result")
+    for damaged in (b"", b"a resulu"):
+        await put(store, key_of(ref), damaged)
+
+        assert await store.put_artifact(b"a result") == ref
+
+        assert await store.artifact(ref) == b"a result"
 
 
 @pytest.mark.parametrize("ref", NOT_REFS)
@@ -214,12 +231,57 @@ async def test_the_first_entry_of_the_ledger_stands(store: Store) -> None:
     assert await store.recorded("run/task/1") == {"by": wrote.index(True)}
 
 
+async def test_an_entry_that_a_power_cut_left_empty_is_none_and_has_one_successor(store: Store) -> None:
+    """Not the last of those who find it empty: the first, as everywhere."""
+    await put(store, "ledger/run/task/1.json", b"")
+    assert await store.recorded("run/task/1") is None
+
+    wrote = await asyncio.gather(*(store.record("run/task/1", {"by": number}) for number in range(20)))
+
+    assert sum(wrote) == 1
+    assert await store.recorded("run/task/1") == {"by": wrote.index(True)}
+    assert not await store.record("run/task/1", {"by": "a late one"})
+
+
+async def test_also_twice_in_the_same_place(store: Store) -> None:
+    await put(store, "ledger/run/task/1.json", b"")
+    await put(store, "ledger/run/task/1.json.2", b"")
+
+    assert await store.record("run/task/1", {"by": 1})
+    assert not await store.record("run/task/1", {"by": 2})
+
+    assert await store.recorded("run/task/1") == {"by": 1}
+
+
+async def test_a_manifest_and_a_segment_that_a_power_cut_left_empty_are_written_again(store: Store) -> None:
+    await put(store, "runs/run/manifest.json", b"")
+    await put(store, "runs/run/events/0000000001.jsonl", b"")
+
+    heard = await asyncio.gather(*(store.put_manifest("run", {"plan": number}) for number in range(20)))
+    await store.append_events("run", events(1, 3))
+    await store.append_events("run", events(1, 5))
+
+    assert heard == [heard[0]] * 20
+    assert await read(store) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("damaged", [b"{", b"\xff\xfe", b"[]", b"null", b"1", b'"text"', b"\x00" * 40])
+async def test_what_is_damaged_is_named_and_not_used(store: Store, damaged: bytes) -> None:
+    for key in "ledger/run/task/1.json", "runs/run/manifest.json", "runs/run/end.json":
+        await put(store, key, damaged)
+
+    for asked in store.recorded("run/task/1"), store.manifest("run"), store.end("run"):
+        with pytest.raises(StoreError, match="damaged in the store"):
+            await asked
+    assert not await store.record("run/task/1", {})
+
+
 @pytest.mark.parametrize("key", ["../x", "run/../../x", "run/./x"])
 async def test_no_key_leads_out_of_the_ledger(store: Store, key: str) -> None:
     with pytest.raises(Exception, match=r"(?i)path"):
         await store.record(key, {})
 
-    assert not list(Path(store.location).parent.rglob("*.json"))
+    assert await keys(store) == []
 
 
 async def test_a_store_is_the_same_after_it_was_opened_again(store: Store) -> None:
@@ -230,3 +292,38 @@ async def test_a_store_is_the_same_after_it_was_opened_again(store: Store) -> No
 
     assert await again.artifact(ref) == b"kept"
     assert await read(again) == [1, 2]
+
+
+# --- the promise ---
+
+
+async def test_a_store_that_keeps_what_was_first_passes_the_probe(store: Store) -> None:
+    await store.probe("mark")
+
+    assert await keys(store) == []
+
+
+async def test_a_bucket_that_has_never_heard_of_the_condition_is_found_out(bucket: str) -> None:
+    """As `rclone serve s3`: it takes If-None-Match, and writes over what is there all the same."""
+    careless = open_store(bucket.replace("//nightcrew/", f"//{CARELESS}/"))
+
+    with pytest.raises(StoreError, match="does not keep what was written first"):
+        await careless.probe("mark")
+
+    assert await keys(careless) == []
+
+
+async def test_who_heard_no_reply_and_asks_again_finds_that_it_was_he(bucket: str) -> None:
+    """The server wrote the entry and answered with an error; the library asks again, and is told that there is one."""
+    forgetful = open_store(bucket.replace("//nightcrew/", f"//{FORGETFUL}/"))
+
+    assert await forgetful.record("run/task/1", {"by": 1})
+    assert not await forgetful.record("run/task/1", {"by": 2})
+
+    assert await forgetful.recorded("run/task/1") == {"by": 1}
+
+
+def test_no_secret_of_a_location_is_shown() -> None:
+    store = open_store("s3://user:secret@bucket/store?sig=secret")
+
+    assert "secret" not in f"{store!r} {store.name} {shown_location(store.location)} {store._kept!r}"

@@ -48,6 +48,8 @@ class Network:
     folder: Path
     temporal: str
     simulator: str
+    store: str
+    """Where it is, as a URL: the workers are told so."""
     workers: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
 
     def environment(self, machine: str, store: str) -> dict[str, str]:
@@ -64,7 +66,7 @@ class Network:
         self.workers[machine] = await asyncio.create_subprocess_exec(
             *(sys.executable, str(ROOT / "worker.py"), "--queue", QUEUE, "--slots", "3"),
             cwd=ROOT,
-            env=self.environment(machine, (self.folder / "store").as_uri()),
+            env=self.environment(machine, self.store),
             stderr=asyncio.subprocess.DEVNULL,
         )
 
@@ -77,7 +79,7 @@ class Network:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, str(ROOT / "starter.py"), *words),
             cwd=ROOT,
-            env=self.environment(machine, str(self.folder / "store")),
+            env=self.environment(machine, self.store.removeprefix("file://")),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
         )
@@ -97,14 +99,18 @@ async def ending(network: Network) -> AsyncIterator[Network]:
             await process.wait()
 
 
-@pytest.fixture
-async def network(temporal: Client, settings: Settings, simulator: Simulator, tmp_path: Path) -> AsyncIterator[Network]:
+@pytest.fixture(params=["folder"])
+async def network(
+    request: pytest.FixtureRequest, temporal: Client, settings: Settings, simulator: Simulator, tmp_path: Path
+) -> AsyncIterator[Network]:
     server = find_server(settings.home)
     assert server is not None
     (tmp_path / "store").mkdir()
+    in_a_bucket = request.param == "bucket"
+    store: str = request.getfixturevalue("bucket") if in_a_bucket else (tmp_path / "store").as_uri()
     (tmp_path / "plan.yaml").write_text(PLAN, "utf-8")
     (tmp_path / "one.yaml").write_text(ONE, "utf-8")
-    async with ending(Network(tmp_path, server.address, simulator.url)) as network:
+    async with ending(Network(tmp_path, server.address, simulator.url, store)) as network:
         yield network
 
 
@@ -118,6 +124,7 @@ async def who_did(temporal: Client, run: str) -> dict[str, str]:
     return done
 
 
+@pytest.mark.parametrize("network", ["folder", "bucket"], indirect=True)
 async def test_a_run_is_shared_by_two_machines_and_survives_the_loss_of_one(
     network: Network, temporal: Client, simulator: Simulator
 ) -> None:
@@ -135,6 +142,7 @@ async def test_a_run_is_shared_by_two_machines_and_survives_the_loss_of_one(
 
     report: dict[str, Any] = json.loads(out)
     assert (code, report["status"], report["census"]["succeeded"]) == (0, "COMPLETED", 18)
+    assert all(task["output"] for task in report["tasks"])
     paid = Counter(entry.task for entry in simulator.log)
     assert len(paid) == 18
     assert {task for task, calls in paid.items() if calls > 1} <= under_way
