@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import Field, JsonValue
 
-
-class Value(BaseModel):
-    """An immutable value. Unknown fields are ignored, so that a newer writer does not stop an older reader."""
-
-    model_config = ConfigDict(frozen=True)
+from domain.prices import PriceList
+from domain.values import Usage as Usage  # noqa: PLC0414  part of the vocabulary: everyone finds it here
+from domain.values import Value as Value  # noqa: PLC0414
 
 
 class Policy(StrEnum):
@@ -67,6 +66,7 @@ class RunStatus(StrEnum):
     PARTIAL = "PARTIAL"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
+    BUDGET_STOPPED = "BUDGET_STOPPED"
     DEADLINE_PASSED = "DEADLINE_PASSED"
 
 
@@ -75,6 +75,8 @@ ENDED_RUN = frozenset(RunStatus) - GOING_RUN
 
 Deadline = timedelta | datetime
 """So long after the start of the run, or at this time."""
+
+OnBudget = Literal["stop", "wait"]
 
 
 class Need(Value):
@@ -159,25 +161,22 @@ class Plan(Value):
     max_concurrency: int
     mode: Pace = Pace.WINDOW
     deadline: Deadline | None = None
+    budget: Decimal | None = None
+    """US dollars that the run and its retries together may spend."""
+    on_budget: OnBudget = "stop"
+    """What happens when nothing that is left fits the budget."""
     agents: tuple[Agent, ...]
     tasks: tuple[Task, ...]
+    prices: PriceList | None = None
+    """What its models cost, as the person who submitted it was shown. None before 0.5.0: its cost is not known."""
 
 
-class Usage(Value):
-    """Tokens by kind, as the provider bills them."""
+class Spent(Value):
+    """One call to a model: what the provider said that it used, and what it may have used on top."""
 
-    input: int = 0
-    output: int = 0
-    cache_read: int = 0
-    cache_write: int = 0
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            input=self.input + other.input,
-            output=self.output + other.output,
-            cache_read=self.cache_read + other.cache_read,
-            cache_write=self.cache_write + other.cache_write,
-        )
+    model: str
+    usage: Usage = Usage()
+    unsettled: Usage = Usage()
 
 
 class Input(Value):
@@ -222,6 +221,8 @@ class Answered(Value):
     """The attempts before, in vain. Their usage is not in `usage`."""
     waited_s: float = 0.0
     """Seconds for which its last attempt waited for quota."""
+    aside: tuple[Spent, ...] = ()
+    """Calls beside the answer itself, such as that for its summary."""
 
 
 class Failed(Value):
@@ -239,6 +240,8 @@ class Failed(Value):
     """The attempts before the last one."""
     asked: bool = False
     """Whether the provider was asked, and took the call: not when a worker or the store was lost before."""
+    accounted: bool = False
+    """Whether every call is told of that may have cost something: only the door knows."""
     waited_s: float = 0.0
     """Seconds for which its last attempt waited for quota."""
 
@@ -251,7 +254,7 @@ class Parked(Value):
     """A condition around the call, not a fault of it: start again at `until`, no attempt used."""
 
     kind: Literal["parked"] = "parked"
-    why: Literal["wall", "pause", "worker"]
+    why: Literal["wall", "pause", "worker", "budget"]
     what: str
     until: datetime | None = None
     wall: WallKind | None = None

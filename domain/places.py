@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from domain import barriers
+from domain import barriers, purse
 from domain.chart import Chart
 from domain.events import EventType
 from domain.models import Pace
@@ -20,13 +20,14 @@ def fill(chart: Chart, draft: Draft) -> tuple[list[str], bool]:
     """Start whatever may start now; whether more could, but not in the same breath."""
     outline = chart.outline
     places = draft.max_concurrency or outline.max_concurrency
+    purse.look_again(chart, draft)
     if outline.mode is Pace.WAVES:
         _keep_waves(chart, draft, places)
     order = chart.order(draft.started)
     busy = Counter(chart.tasks[id].agent for id in draft.active)
     starts: list[str] = []
     carried = 0
-    while len(draft.active) < places:
+    while len(draft.active) < places and not (draft.active and purse.short(draft)):
         full = {agent for agent, pool in outline.pools.items() if busy[agent] >= pool}
         rank = min((rank for agent, rank in _firsts(chart, draft) if agent not in full), default=None)
         if rank is None:
@@ -35,8 +36,11 @@ def fill(chart: Chart, draft: Draft) -> tuple[list[str], bool]:
         if starts and carried + len(task.needs) > INPUTS_AT_ONCE:
             draft.peak = max(draft.peak, len(draft.active))
             return starts, True
-        carried += len(task.needs)
         draft.ready[task.agent].remove(rank)
+        if not purse.reserve(chart, draft, task.id):
+            purse.wait_for_money(chart, draft, task.id)  # nobody passes it while something is at work that will settle
+            continue
+        carried += len(task.needs)
         busy[task.agent] += 1
         starts.append(task.id)
         _start(chart, draft, task.id)

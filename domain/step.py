@@ -57,6 +57,11 @@ class Draft:
         self.ready = {agent: list(line) for agent, line in given.ready.items()}
         self.max_concurrency = given.max_concurrency
         self.usage = given.usage
+        self.budget, self.before, self.spent = given.budget, given.before, given.spent
+        self.reserved = dict(given.reserved)
+        self.owing = list(given.owing)
+        self.told = dict(given.told)
+        self.low, self.broke = given.low, given.broke
         self.peak = given.peak
         self.paused, self.cancelled = given.paused, given.cancelled
         self.late, self.resting = given.late, given.resting
@@ -99,6 +104,14 @@ class Draft:
                 "ready": {agent: tuple(line) for agent, line in self.ready.items() if line},
                 "max_concurrency": self.max_concurrency,
                 "usage": self.usage,
+                "budget": self.budget,
+                "before": self.before,
+                "spent": self.spent,
+                "reserved": self.reserved,
+                "owing": tuple(self.owing),
+                "told": self.told,
+                "low": self.low,
+                "broke": self.broke,
                 "peak": self.peak,
                 "paused": self.paused,
                 "cancelled": self.cancelled,
