@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
+ROOMS = ("activities", "checkup", "domain", "simulator", "telemetry", "terminal", "workflows")
+
 NEVER = {
     "store.py": {"activities", "workflows", "client", "worker", "runtime", "embedded", "terminal", "temporalio"},
     "client.py": {"activities", "worker", "embedded", "terminal", "runtime", "anthropic"},
@@ -30,6 +32,17 @@ NEVER = {
     "footprint.py": {"activities", "workflows", "client", "worker", "terminal", "store", "runtime", "temporalio"},
     "pollers.py": {"activities", "workflows", "client", "worker", "terminal", "store"},
     "payloads.py": {"activities", "workflows", "client", "worker", "runtime"},
+    "prices.py": {
+        "activities",
+        "workflows",
+        "client",
+        "worker",
+        "runtime",
+        "terminal",
+        "store",
+        "temporalio",
+        "httpx2",
+    },
     "health.py": {"activities", "workflows", "client", "worker", "terminal", "store", "temporalio"},
 }
 
@@ -52,6 +65,14 @@ def test_activities_use_the_api_of_opentelemetry_alone() -> None:
         assert {name for name in modules if name.startswith("opentelemetry")} <= {"opentelemetry"}, file
 
 
+def test_one_file_knows_the_library_of_prices() -> None:
+    """It loads it when a price is wanted: it is slow to load, and workflow code must never see it."""
+    files = [*ROOT.glob("*.py"), *(file for room in ROOMS for file in (ROOT / room).rglob("*.py"))]
+    knowing = {file.name for file in files if "genai_prices" in file.read_text("utf-8")}
+
+    assert knowing == {"prices.py"}
+
+
 @pytest.mark.parametrize(
     "module", ["client", "terminal.commands", "terminal.starting", "terminal.looking", "terminal.doctor"]
 )
@@ -63,7 +84,7 @@ def test_the_client_never_loads_the_sdk_of_the_provider(module: str) -> None:
 
 
 def test_help_loads_neither_temporal_nor_the_provider() -> None:
-    heavy = ("temporalio", "anthropic", "yaml")
+    heavy = ("temporalio", "anthropic", "yaml", "genai_prices")
     program = f"import sys, terminal.commands; print([name for name in {heavy} if name in sys.modules])"
 
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True)
