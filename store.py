@@ -204,6 +204,16 @@ class Store:
         content = await self._read(f"ledger/{key}.json")
         return cast("dict[str, Any]", json.loads(content)) if content else None
 
+    async def records(self, prefix: str) -> list[str]:
+        """The keys of all entries of the ledger below a place."""
+        found: list[str] = []
+        try:
+            async for page in obstore.list(self.objects, f"ledger/{prefix}/"):
+                found += [str(entry["path"]) for entry in page]
+        except (BaseError, OSError) as error:
+            raise StoreUnavailable(f"the store cannot be read ({type(error).__name__})") from error
+        return sorted(path.removeprefix("ledger/").removesuffix(".json") for path in found)
+
     # Is it there?
 
     async def probe(self, mark: str) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 import structlog
 
 from activities.attempts import Attempt
-from activities.ledger import Landed, Ledger, Setback
+from activities.ledger import Landed, Ledger, Setback, Setbacks
 from store import Store, StoreUnavailable
 
 KEEP_PATIENCE = 10.0
@@ -29,8 +29,8 @@ class Keeper:
         return await self._ledger.landed(attempt.entry)
 
     async def intend(self, attempt: Attempt) -> int:
-        """Write down that a request is about to be made; its number."""
-        return await self._ledger.intend(attempt.entry, attempt.intent())
+        """Write down that a request is about to be made; its number. `NotCovered` when there is no money for it."""
+        return await self._ledger.intend(attempt.entry, attempt.intent(), attempt.covers())
 
     async def keep(self, attempt: Attempt, landed: Landed) -> None:
         """Write down an answer. It is tried until it is done: nobody shall pay it again."""
@@ -59,13 +59,13 @@ class Keeper:
         except StoreUnavailable as error:
             log.warning("setback_not_kept", error=type(error).__name__)
 
-    async def setbacks(self, attempt: Attempt, *, but: int | None = None) -> tuple[Setback, ...]:
+    async def setbacks(self, attempt: Attempt, *, but: int | None = None) -> Setbacks:
         """The requests before this attempt that brought nothing. What cannot be read now does not change an outcome."""
         try:
             return await self._ledger.setbacks(attempt.entry, start=attempt.start, attempt=attempt.number, but=but)
         except StoreUnavailable as error:
             log.warning("setbacks_not_read", error=type(error).__name__)
-            return ()
+            return Setbacks(whole=False)
 
     async def keep_partial(self, text: str) -> str | None:
         """Keep what came of an answer that does not count, for people to read. It is never an input."""

@@ -7,7 +7,6 @@ Nothing here scans the plan: a step touches the task it is about and the tasks t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from datetime import datetime
 from decimal import Decimal
 
@@ -17,13 +16,13 @@ from domain import barriers, places, purse, settling, timing
 from domain.chart import Chart
 from domain.events import EventType, timestamp
 from domain.models import (
+    Account,
     Answered,
     Failed,
     Input,
     Outcome,
     Parked,
     RunStatus,
-    Spent,
     Stopped,
     TaskError,
     TaskStatus,
@@ -128,10 +127,10 @@ class Course:
                 self._park(draft, id, outcome, spent)
         return draft.done()
 
-    def settled(self, progress: Progress, owed: Owed, calls: Iterable[Spent], now: datetime) -> Step:
+    def settled(self, progress: Progress, owed: Owed, account: Account, now: datetime) -> Step:
         """The ledger was asked what a task has cost that could not tell."""
         draft = Draft(progress, now)
-        purse.settle_from_ledger(self.chart, draft, owed, calls)
+        purse.settle_from_ledger(self.chart, draft, owed, account)
         return draft.done()
 
     def wake(self, progress: Progress, now: datetime) -> Step:
@@ -157,6 +156,7 @@ class Course:
             status = TaskStatus.CANCELLED if task.id in draft.begun else TaskStatus.NOT_STARTED
             reason = "the run was cancelled"
             draft.ended[task.id] = Ended(status=status, why=reason)
+            draft.close_account(task.id)
             draft.tell(EventType.TASK_SKIPPED, task.id, status=status, reason=reason, cause=None)
         return draft.done()
 
@@ -245,6 +245,11 @@ class Course:
         return self._end(draft, id, end, **_failure(last.model_copy(update={"error": error}), spent))
 
     def _park(self, draft: Draft, id: str, parked: Parked, spent: Usage) -> None:
+        if parked.why == "budget" and not parked.tries:
+            # What was set aside covers one call at least: there is nothing to wait for, whatever it is that is wrong.
+            error = TaskError(type="NotCovered", message=parked.what, attempt=draft.used.get(id, 0) + 1)
+            end = Ended(status=TaskStatus.FAILED, why=parked.what, cause=id)
+            return self._end(draft, id, end, **_failure(Failed(error=error), spent))
         given_back = parked.why == "budget" or (parked.why == "worker" and parked.until is None)
         if given_back or (parked.why == "pause" and not draft.paused):
             return settling.make_ready(self.chart, draft, id)

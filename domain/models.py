@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue
 
 from domain.prices import PriceList
+from domain.values import Spent as Spent  # noqa: PLC0414
 from domain.values import Usage as Usage  # noqa: PLC0414  part of the vocabulary: everyone finds it here
 from domain.values import Value as Value  # noqa: PLC0414
 
@@ -171,12 +172,15 @@ class Plan(Value):
     """What its models cost, as the person who submitted it was shown. None before 0.5.0: its cost is not known."""
 
 
-class Spent(Value):
-    """One call to a model: what the provider said that it used, and what it may have used on top."""
+class Account(Value):
+    """What the ledger knows of one step of a task."""
 
-    model: str
-    usage: Usage = Usage()
-    unsettled: Usage = Usage()
+    calls: tuple[Spent, ...] = ()
+    attempts: int = 0
+    """The number of the last attempt that made a call."""
+    output_ref: str | None = None
+    """What there is of an answer that was cut off."""
+    output_bytes: int = 0
 
 
 class Input(Value):
@@ -223,6 +227,8 @@ class Answered(Value):
     """Seconds for which its last attempt waited for quota."""
     aside: tuple[Spent, ...] = ()
     """Calls beside the answer itself, such as that for its summary."""
+    accounted: bool = False
+    """Whether every call is told of that may have cost something: the ledger may not have answered."""
 
 
 class Failed(Value):
@@ -241,7 +247,7 @@ class Failed(Value):
     asked: bool = False
     """Whether the provider was asked, and took the call: not when a worker or the store was lost before."""
     accounted: bool = False
-    """Whether every call is told of that may have cost something: only the door knows."""
+    """Whether every call is told of that may have cost something. A worker that was lost tells nothing."""
     waited_s: float = 0.0
     """Seconds for which its last attempt waited for quota."""
 
@@ -261,6 +267,8 @@ class Parked(Value):
     """Of a wall: which. None only in histories before 0.3.0, where every task had a wall of its own."""
     tries: tuple[Try, ...] = ()
     """The attempts that this start has used before it met the condition."""
+    accounted: bool = False
+    """Whether every call of this start is told of that may have cost something."""
 
 
 class Stopped(Value):

@@ -65,10 +65,12 @@ class Outline(Value):
     pools: dict[str, int] = Field(default_factory=dict)
     models: dict[str, str] = Field(default_factory=dict)
     """The model of each agent: a wall of one model stops no other."""
+    counted: bool = False
+    """Whether the calls of a task that could not tell are asked of the ledger. Not in plans before 0.5.0."""
     budget: Decimal | None = None
     on_budget: OnBudget = "stop"
     prices: dict[str, Price] = Field(default_factory=dict)
-    """What each model costs. Empty in plans before 0.5.0: their money is not counted."""
+    """What each model costs, where that is known."""
     tasks: tuple[OutlineTask, ...]
 
 
@@ -82,6 +84,7 @@ def outline_of(plan: Plan) -> Outline:
         by_urgency=True,
         pools={agent.name: agent.max_concurrency for agent in plan.agents if agent.max_concurrency is not None},
         models={agent.name: agent.model for agent in plan.agents},
+        counted=True,
         budget=plan.budget,
         on_budget=plan.on_budget,
         prices=prices,
@@ -164,18 +167,23 @@ class Told(Value):
     usd: Decimal = NOTHING
     usage: Usage = Usage()
     unsettled: Usage = Usage()
+    loose: bool = False
+    """Whether some start could not tell of all its calls, and counts at its worst case."""
 
     @classmethod
-    def of(cls, usd: Decimal, calls: Iterable[Spent]) -> Told:
-        """These calls, which have cost so much."""
+    def of(cls, usd: Decimal, calls: Iterable[Spent], *, loose: bool = False) -> Told:
+        """These calls, counted with so much."""
         usage = unsettled = Usage()
         for call in calls:
             usage, unsettled = usage + call.usage, unsettled + call.unsettled
-        return cls(usd=usd, usage=usage, unsettled=unsettled)
+        return cls(usd=usd, usage=usage, unsettled=unsettled, loose=loose)
 
     def __add__(self, other: Told) -> Told:
         return Told(
-            usd=self.usd + other.usd, usage=self.usage + other.usage, unsettled=self.unsettled + other.unsettled
+            usd=self.usd + other.usd,
+            usage=self.usage + other.usage,
+            unsettled=self.unsettled + other.unsettled,
+            loose=self.loose or other.loose,
         )
 
     def __sub__(self, other: Told) -> Told:
@@ -189,9 +197,8 @@ class Owed(Value):
 
     task: str
     step: int
-    usd: Decimal
-    told: Told = Told()
-    """What earlier starts in the same step have told: the ledger has that too."""
+    told: Told
+    """What was counted and told of that step so far."""
 
 
 class Census(Value):
@@ -260,7 +267,7 @@ class Progress(Value):
     owing: tuple[Owed, ...] = ()
     """What is not known yet of tasks that have ended."""
     told: dict[str, Told] = Field(default_factory=dict)
-    """What earlier starts of tasks have told that have not ended."""
+    """What starts have told of tasks that have not ended."""
     low: bool = False
     """Whether it was told that little of the budget is left."""
     broke: bool = False

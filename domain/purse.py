@@ -6,14 +6,13 @@ can overspend it. Money is in `Decimal`; a model without a price has no place in
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from decimal import Decimal
 
 from domain import settling
 from domain.chart import Chart
 from domain.events import EventType
-from domain.models import Answered, Failed, Input, Outcome, Parked, Spent, TaskStatus
-from domain.prices import NOTHING, Price, cost_of, money, worst_cost
+from domain.models import Account, Answered, Failed, Input, Outcome, Spent, Stopped, TaskStatus
+from domain.prices import NOTHING, cost_of_calls, money, worst_cost
 from domain.progress import Ended, Owed, Progress, Reserve, Told, Waiting
 from domain.step import Draft
 from domain.timing import close_everything
@@ -71,16 +70,31 @@ def _input(need: str, end: Ended) -> Input:
 
 def reserve(chart: Chart, draft: Draft, id: str) -> bool:
     """Set aside what a task may cost: all its attempts, or as many as fit, one at least. Whether that was possible."""
+    if not chart.outline.counted:
+        return True
     worst = worst_call(chart, draft, id)
-    if worst is None:
-        return True  # nothing is known of its price, and nothing is limited: the plan was let in
-    attempts = max(1, chart.tasks[id].attempts - draft.used.get(id, 0))
-    fitting = _fitting(chart, draft, worst)
-    if fitting is not None and fitting < 1:
+    wanted = max(1, chart.tasks[id].attempts - draft.used.get(id, 0))
+    fitting = None if worst is None else _fitting(chart, draft, worst)
+    granted = wanted if fitting is None else min(wanted, fitting)
+    if not granted:
         return False
-    granted = attempts if fitting is None else min(attempts, fitting)
-    draft.reserved[id] = Reserve(usd=worst * granted, attempts=granted)
+    draft.reserved[id] = Reserve(usd=(worst or NOTHING) * granted, attempts=granted)
     return True
+
+
+def attempts(chart: Chart, progress: Progress, id: str) -> int:
+    """The number of the last attempt that a task may make as things stand."""
+    held = progress.reserved.get(id)
+    most = chart.tasks[id].attempts
+    return most if held is None else min(most, progress.used.get(id, 0) + held.attempts)
+
+
+def cap(chart: Chart, progress: Progress, id: str) -> Decimal | None:
+    """What the calls of a task may cost in this step: what is set aside now, and what its starts have told before."""
+    held = progress.reserved.get(id)
+    if held is None or chart.price(id) is None:
+        return None
+    return held.usd + progress.told.get(id, Told()).usd
 
 
 def _fitting(chart: Chart, draft: Draft, worst: Decimal) -> int | None:
@@ -144,6 +158,7 @@ def stop(chart: Chart, draft: Draft) -> None:
             continue
         status = TaskStatus.CANCELLED if task.id in draft.begun else TaskStatus.NOT_STARTED
         draft.ended[task.id] = Ended(status=status, why=reason)
+        draft.close_account(task.id)
         draft.tell(EventType.TASK_SKIPPED, task.id, status=status, reason=reason, cause=None)
 
 
@@ -153,39 +168,36 @@ def stop(chart: Chart, draft: Draft) -> None:
 def settle(chart: Chart, draft: Draft, id: str, outcome: Outcome) -> None:
     """Take what a start of a task has cost; the rest of what was set aside is free again.
 
-    An end that cannot tell counts at its worst case until the ledger was asked.
+    A start that cannot tell of all its calls counts at its worst case until the ledger was asked.
     """
     held = draft.reserved.pop(id, None)
     if held is None:
         return
     calls = calls_of(chart.model(id), outcome)
-    if calls is None:
-        draft.spent += held.usd
-        draft.owing.append(Owed(task=id, step=step_of(draft, id), usd=held.usd, told=draft.told.pop(id, Told())))
-    else:
-        cost = cost_of_calls(chart, calls)
-        draft.spent += cost
-        if not isinstance(outcome, Parked):
-            draft.told.pop(id, None)
-        elif cost:
-            draft.told[id] = draft.told.get(id, Told()) + Told.of(cost, calls)
+    whole = not isinstance(outcome, Stopped) and outcome.accounted
+    cost = cost_of_calls(chart.outline.prices, calls) if whole else held.usd
+    draft.spent += cost
+    draft.told[id] = draft.told.get(id, Told()) + Told.of(cost, calls, loose=not whole)
     _tell_when_low(chart, draft)
 
 
-def settle_from_ledger(chart: Chart, draft: Draft, owed: Owed, calls: Iterable[Spent]) -> None:
-    """The ledger was asked about a task that could not tell: what its calls have cost replaces the worst case."""
+def settle_from_ledger(chart: Chart, draft: Draft, owed: Owed, account: Account) -> None:
+    """The ledger was asked about a task that could not tell: what its calls have cost replaces what was counted."""
     if owed not in draft.owing:
-        return
+        return  # asked twice
     draft.owing.remove(owed)
-    all_of_it = tuple(calls)
-    here = Told.of(cost_of_calls(chart, all_of_it), all_of_it) - owed.told
-    draft.spent += here.usd - owed.usd
+    cost = cost_of_calls(chart.outline.prices, account.calls)
+    untold = Told.of(cost, account.calls) - owed.told
+    draft.spent += untold.usd
+    draft.usage += untold.usage
     draft.tell(
         EventType.TASK_SETTLED,
         owed.task,
-        tokens=here.usage.model_dump(),
-        unsettled=here.unsettled.model_dump(),
-        usd=money(here.usd),
+        attempts=account.attempts,
+        tokens=untold.usage.model_dump(),
+        unsettled=untold.unsettled.model_dump(),
+        output_ref=account.output_ref,
+        output_bytes=account.output_bytes,
     )
 
 
@@ -194,32 +206,17 @@ def step_of(state: State, id: str) -> int:
     return 1 + state.rounds.get(id, 0)
 
 
-def calls_of(model: str, outcome: Outcome) -> tuple[Spent, ...] | None:
-    """The calls that an outcome tells of; None when there may be others."""
+def calls_of(model: str, outcome: Outcome) -> tuple[Spent, ...]:
+    """The calls that an outcome tells of."""
+    if isinstance(outcome, Stopped):
+        return ()
+    tries = (Spent(model=model, usage=each.usage, unsettled=each.unsettled) for each in outcome.tries)
     match outcome:
         case Answered():
-            last = (Spent(model=model, usage=outcome.usage), *outcome.aside)
-        case Failed() if outcome.accounted:
-            last = (Spent(model=model, usage=outcome.usage, unsettled=outcome.unsettled),)
-        case Parked():
-            last = ()
-        case _:
-            return None
-    tries = (Spent(model=model, usage=each.usage, unsettled=each.unsettled) for each in outcome.tries)
-    return (*tries, *last)
-
-
-def cost_of_calls(chart: Chart, calls: Iterable[Spent]) -> Decimal:
-    """What these calls have cost; those of which nobody told the end count at their worst case."""
-    return sum((_cost(chart.outline.prices.get(call.model), call) for call in calls), NOTHING)
-
-
-def _cost(price: Price | None, call: Spent) -> Decimal:
-    if price is None:
-        return NOTHING
-    if call.unsettled == Usage():
-        return cost_of(price, call.usage)
-    return worst_cost(price, call.usage + call.unsettled)
+            return (*tries, Spent(model=model, usage=outcome.usage), *outcome.aside)
+        case Failed():
+            return (*tries, Spent(model=model, usage=outcome.usage, unsettled=outcome.unsettled))
+    return tuple(tries)
 
 
 def _tell_when_low(chart: Chart, draft: Draft) -> None:

@@ -9,7 +9,7 @@ from datetime import datetime
 from pydantic import JsonValue
 
 from domain.events import Event, EventType
-from domain.progress import Progress
+from domain.progress import Owed, Progress
 from domain.steering import Steered
 
 
@@ -73,6 +73,12 @@ class Draft:
         for place, wall in self.barriers.items():
             if wall.probe == id and place != but:
                 self.barriers[place] = wall.model_copy(update={"probe": None})
+
+    def close_account(self, id: str) -> None:
+        """A task has ended: what its starts could not tell, the ledger is asked for."""
+        told = self.told.pop(id, None)
+        if told is not None and told.loose:
+            self.owing.append(Owed(task=id, step=1 + self.rounds.get(id, 0), told=told))
 
     def tell(self, type: EventType, task: str | None = None, /, **data: JsonValue) -> None:
         """Add an event; its number follows the last one of the run."""

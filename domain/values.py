@@ -34,3 +34,11 @@ class Usage(Value):
             cache_read=self.cache_read - other.cache_read,
             cache_write=self.cache_write - other.cache_write,
         )
+
+
+class Spent(Value):
+    """One call to a model: what the provider said that it used, and what it may have used on top."""
+
+    model: str
+    usage: Usage = Usage()
+    unsettled: Usage = Usage()
