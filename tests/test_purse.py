@@ -1,4 +1,4 @@
-"""The purse of a run: what is spent and what is set aside never exceed the budget, whatever happens in whatever order."""
+"""The purse of a run: what is spent and what is set aside never exceed the budget, in any order of things."""
 
 from __future__ import annotations
 
@@ -27,16 +27,18 @@ from domain.models import (
     Parked,
     Placement,
     Plan,
+    Policy,
     RunStatus,
     Spent,
     Stopped,
     Task,
     TaskError,
     TaskStatus,
+    Try,
     Usage,
     ref_of,
 )
-from domain.prices import NOTHING, Price, cost_of_calls
+from domain.prices import NOTHING, Price, PriceList, cost_of_calls
 from domain.progress import Ended, Outline, OutlineTask, Progress, outline_of
 from domain.requests import Refused
 from domain.steering import Setting
@@ -250,7 +252,7 @@ class Spending(Voyage):
             output_ref=ref_of(b""), output_bytes=0, usage=usage, attempts=len(calls), tries=tries, accounted=True
         )
 
-    def _tries(self, calls: list[Spent]) -> tuple[object, ...]:
+    def _tries(self, calls: list[Spent]) -> tuple[Try, ...]:
         return tuple(
             each.model_copy(update={"usage": call.usage, "unsettled": call.unsettled})
             for each, call in zip(in_vain(len(calls)), calls, strict=True)
@@ -316,9 +318,9 @@ def told(draw: Draw) -> tuple[Plan, Task, tuple[Input, ...], dict[str, str], str
         ref = ref_of(text.encode())
         content[ref] = text
         files.append(File(path=name, ref=ref, size=len(text.encode())))
-    places = [
-        Placement(name=name, tasks=(name,)) for name in draw(st.lists(st.sampled_from(needs)) if needs else st.just([]))
-    ]
+    nothing: st.SearchStrategy[list[str]] = st.just([])
+    placed = draw(st.lists(st.sampled_from(needs)) if needs else nothing)
+    places = [Placement(name=name, tasks=(name,)) for name in placed]
     task = Task(
         id="t",
         agent="ant",
@@ -346,8 +348,6 @@ def test_no_brief_is_heavier_than_its_sizes_say(
 ) -> None:
     """What the workflow sets aside from sizes covers what the door will ask, whatever is in the texts."""
     plan, task, inputs, content, note = case
-    from domain.prices import PriceList
-
     priced_plan = plan.model_copy(update={"prices": PriceList(source="s", date="d", models={"m": DOLLAR})})
     outlined = outline_of(priced_plan).tasks[0]
 
@@ -367,11 +367,11 @@ def test_what_needs_have_come_to_is_weighed() -> None:
     needing = OutlineTask(
         id="b",
         agent="ant",
-        needs={"a": "tolerate"},
+        needs={"a": Policy.TOLERATE},
         timeout=timedelta(1),
         attempts=1,
         weight=10,
-        max_tokens=1,  # type: ignore[dict-item]
+        max_tokens=1,
     )
     chart.tasks["b"] = needing
     light, heavy = (
