@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, KeysView
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, Literal
 
 from domain.barriers import ACCOUNT, at_agent, place_of
@@ -79,6 +80,7 @@ class Fold:
         self.stall: Stall | None = None
         """Why the run stands still, when whoever looks has found that it does."""
         self.max_concurrency = plan.max_concurrency
+        self.budget = plan.budget
         self.wave = 0
         self.walls: dict[str, Wall] = {}
         """Walls, by the model that they stand before; under the empty name, before the whole account."""
@@ -203,6 +205,7 @@ class Fold:
                 self.paused = False
             case EventType.RUN_CHANGED:
                 self.max_concurrency = data.get("max_concurrency") or self.max_concurrency
+                self.budget = Decimal(data["budget_usd"]) if data.get("budget_usd") else self.budget
             case EventType.WAVE_STARTED:
                 self.wave = data["number"]
             case EventType.QUOTA_WALL:
@@ -239,6 +242,8 @@ class Fold:
                 self._do_again(id, time)
             case EventType.TASK_COMPLETED | EventType.TASK_FAILED | EventType.TASK_SKIPPED:
                 self._end(id, time, data)
+            case EventType.TASK_SETTLED:
+                self._settle(id, data)
             case EventType.APPROVAL_NEEDED:
                 task.approval = None
             case EventType.APPROVAL_GIVEN | EventType.APPROVAL_REFUSED | EventType.APPROVAL_EXPIRED:
@@ -314,6 +319,14 @@ class Fold:
             task.error = TaskError.model_validate(data["error"])
         elif "reason" in data:
             task.error = TaskError(type=task.status.value.title().replace("_", ""), message=data["reason"])
+
+    def _settle(self, id: str, data: dict[str, Any]) -> None:
+        """A task that could not tell has been looked up: what it has cost, and what there is of its answer."""
+        task = self.tasks[id]
+        task.attempts = max(task.attempts, data.get("attempts", 0))
+        if task.output_ref is None and task.ended is not None:
+            task.output_ref, task.output_bytes = data.get("output_ref"), data.get("output_bytes", 0)
+        self._bill(task, data)
 
     def _bill(self, task: TaskPicture, data: dict[str, Any]) -> None:
         tokens, unsettled = (Usage.model_validate(data.get(name, {})) for name in ("tokens", "unsettled"))

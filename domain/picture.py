@@ -36,6 +36,11 @@ class Picture(Fold):
         return attention_of(self)
 
     @property
+    def short(self) -> bool:
+        """Whether a task waits for money: nobody passes it."""
+        return any((wait := self.tasks[id].wait) and wait.reason == "budget" for id in self.of(TaskStatus.WAITING))
+
+    @property
     def has_places(self) -> bool:
         """Whether more tasks may be at work than are."""
         return len(self.of(TaskStatus.RUNNING)) < self.max_concurrency
@@ -139,6 +144,8 @@ class Picture(Fold):
             return waits.for_the_pause(seen.since)
         if (wall := self.wall_before(task.id)) is not None:
             return waits.for_a_wall(wall, seen.since)
+        if self.short:
+            return waits.for_money(seen.since)
         if self.plan.mode is Pace.WAVES:
             return waits.for_a_wave(self.wave, seen.since)
         most = self._agents[task.agent].max_concurrency

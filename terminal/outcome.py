@@ -21,6 +21,7 @@ class Exit(IntEnum):
     DEGRADED = 3
     FAILED = 4
     CANCELLED = 5
+    MONEY = 6
     DEADLINE_PASSED = 7
     NOT_FINISHED = 8
     INTERRUPTED = 130
@@ -32,6 +33,7 @@ BY_STATUS = {
     RunStatus.PARTIAL: Exit.DEGRADED,
     RunStatus.FAILED: Exit.FAILED,
     RunStatus.CANCELLED: Exit.CANCELLED,
+    RunStatus.BUDGET_STOPPED: Exit.MONEY,
     RunStatus.DEADLINE_PASSED: Exit.DEADLINE_PASSED,
 }
 

@@ -49,11 +49,14 @@ def _words(event: Event) -> str:
             words = data.pop("model", None) or "the account"
         case EventType.TASK_RETRIED if "error" in data:
             words = f"attempt {data.pop('attempt', '?')} in vain, {_end(data)}"
+        case EventType.BUDGET_LOW | EventType.BUDGET_STOPPED if {"budget_usd", "spent_usd"} <= data.keys():
+            words = f"${data.pop('spent_usd')} of ${data.pop('budget_usd')} spent"
+            words += f", ${held} set aside" if (held := data.pop("reserved_usd", "0")) != "0" else ""
         case EventType.RUN_COMPLETED if "census" in data:
             census = {name: count for name, count in data.pop("census").items() if count and name != "total"}
             states = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in census.items())
             words = f"{data.pop('status')}: {states}"
-        case EventType.TASK_COMPLETED | EventType.TASK_FAILED | EventType.TASK_SKIPPED:
+        case EventType.TASK_COMPLETED | EventType.TASK_FAILED | EventType.TASK_SKIPPED | EventType.TASK_SETTLED:
             words = _end(data)
         case _:
             words = ""
