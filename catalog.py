@@ -40,7 +40,7 @@ async def _entry(reader: RunReader, manifest: dict[str, Any]) -> RunEntry:
     if end := await reader.end(manifest["run"]):
         return RunEntry.model_validate({**end, "submitted": manifest["submitted"]})
     picture = await reader.glance(manifest["run"])
-    entry = entry_of(picture.report({}, datetime.now(UTC)))
+    entry = entry_of(picture, picture.report({}, datetime.now(UTC)))
     return entry.model_copy(update={"submitted": manifest["submitted"]})
 
 

@@ -20,9 +20,10 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from domain.estimate import Estimate
 from domain.events import timestamp
 from domain.leaflet import run_details, run_summary
-from domain.models import Plan, RunStatus
+from domain.models import Plan, RunStatus, ref_of
 from domain.planning import Planned
 from domain.progress import outline_of
 from domain.runs import RunInput
@@ -90,11 +91,12 @@ class RunClient(RunReader):
         simulated: bool,
         queue: str,
         provider: str | None = None,
+        estimate: Estimate | None = None,
         continue_after: int | None = None,
     ) -> str:
         """Start a run and give its id. The same id with the same plan is the same run, ended or not.
 
-        `provider` is where a live run asks, for people to read.
+        `provider` is where a live run asks, for people to read; `estimate` is what they were told it would cost.
         """
         plan = planned.plan
         run = id or new_id(plan.name)
@@ -120,8 +122,12 @@ class RunClient(RunReader):
             "provider": provider,
             "submitted": timestamp(datetime.now(UTC)),
         }
+        if estimate is not None:
+            manifest["estimate_ref"] = await self._store.put_artifact(estimate.model_dump_json().encode())
         standing = await self._store.put_manifest(run, manifest)
-        if (standing["plan_ref"], standing["simulated"]) != (input.plan_ref, simulated):
+        if standing["simulated"] == simulated and await self._is_same(plan, standing["plan_ref"]):
+            input = input.model_copy(update={"plan_ref": standing["plan_ref"]})
+        else:
             raise OtherPlan(f"the run {run!r} exists with another plan: choose another --id")
         try:
             await self._start(run, input, plan, queue)
@@ -131,6 +137,13 @@ class RunClient(RunReader):
             # A server that does not know our search attributes says so like this: the run goes without them.
             await self._start(run, input.model_copy(update={"attributes": False}), plan, queue)
         return run
+
+    async def _is_same(self, plan: Plan, ref: str) -> bool:
+        """Whether this plan was submitted before. Its prices may have changed since: those of then stand."""
+        if ref == ref_of(plan.model_dump_json().encode()):
+            return True
+        then = Plan.model_validate_json(await self._store.artifact(ref))
+        return then.model_copy(update={"prices": None}) == plan.model_copy(update={"prices": None})
 
     async def _start(self, run: str, input: RunInput, plan: Plan, queue: str) -> None:
         try:

@@ -205,7 +205,9 @@ class RunReader:
         if manifest is None:
             raise UnknownRun(f"there is no run {run!r} here")
         plan = Plan.model_validate_json(await self._store.artifact(manifest["plan_ref"]))
-        return Picture(run, plan, simulated=bool(manifest["simulated"]), provider=manifest.get("provider"))
+        estimate = await self._store.estimate(run)
+        simulated = bool(manifest["simulated"])
+        return Picture(run, plan, simulated=simulated, provider=manifest.get("provider"), estimate=estimate)
 
     async def _is_just_submitted(self, run: str) -> bool:
         """Whether Temporal may not have heard of the run yet: it is written down before it is started."""

@@ -16,6 +16,7 @@ import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from decimal import Decimal
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -102,6 +103,8 @@ class Settings(BaseSettings):
     """What a minute allows, by class of models; `auto`: learned from the provider's answers."""
     headroom: float = Field(default=HEADROOM, ge=0, lt=1)
     """The part of every limit that is left unused."""
+    ask_above_usd: Decimal = Field(default=Decimal("0.50"), ge=0, le=1_000_000)
+    """What a live run without a budget may likely cost without anybody being asked."""
 
     @field_validator("account")
     @classmethod

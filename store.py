@@ -18,6 +18,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import LocalStore, ObjectStore, from_url
 
+from domain.estimate import Estimate
 from domain.events import Event, from_envelope, to_envelope
 from domain.models import ref_of
 
@@ -112,6 +113,12 @@ class Store:
         """What a run is, or None when there is no such run here."""
         content = await self._read(f"runs/{_checked(run)}/manifest.json")
         return cast("dict[str, Any]", json.loads(content)) if content else None  # empty: a power cut before the start
+
+    async def estimate(self, run: str) -> Estimate | None:
+        """What a run was likely to cost, as it was told before its start; runs before 0.5.0 were not told."""
+        manifest = await self.manifest(run)
+        ref = manifest.get("estimate_ref") if manifest else None
+        return Estimate.model_validate_json(await self.artifact(ref)) if ref else None
 
     async def has_run(self, run: str) -> bool:
         """Whether the run was submitted to this very store, whatever its address is called here."""

@@ -62,9 +62,10 @@ class RecordActivities:
 
     async def _close_run(self, request: CloseRequest) -> CloseReply:
         plan = Plan.model_validate_json(await self._store.artifact(request.plan_ref))
-        picture = Picture(request.run, plan, simulated=request.simulated)
+        estimate = await self._store.estimate(request.run)
+        picture = Picture(request.run, plan, simulated=request.simulated, estimate=estimate)
         picture.add([event async for event in self._store.events(request.run)])
         report = picture.report({}, now=picture.finished or datetime.now(UTC))
         ref = await self._store.put_artifact(report.model_dump_json(by_alias=True).encode())
-        await self._store.put_end(request.run, entry_of(report).model_dump(mode="json"))
+        await self._store.put_end(request.run, entry_of(picture, report).model_dump(mode="json"))
         return CloseReply(report_ref=ref)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from domain.attention import MENTIONED
+from domain.costs import AgentShare, Cost
 from domain.models import RunStatus, Value
+from domain.picture import Picture
 from domain.progress import Census
 from domain.report import Attention, Report
 
@@ -19,10 +21,13 @@ class RunEntry(Value):
     submitted: str | None = None
     started: str | None
     finished: str | None
+    cost: Cost = Cost()
+    agents: tuple[AgentShare, ...] = ()
+    """What each agent has done and cost."""
     attention: tuple[Attention, ...] = ()
 
 
-def entry_of(report: Report) -> RunEntry:
+def entry_of(picture: Picture, report: Report) -> RunEntry:
     """The line of a list that a report becomes."""
     return RunEntry(
         run=report.run,
@@ -32,5 +37,7 @@ def entry_of(report: Report) -> RunEntry:
         census=report.census,
         started=report.started,
         finished=report.finished,
+        cost=report.cost,
+        agents=picture.shares(),
         attention=report.attention[:MENTIONED],
     )

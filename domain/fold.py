@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from domain.barriers import ACCOUNT, at_agent, place_of
 from domain.board import Live, Page, later, latest, of_this_start
+from domain.costs import Bills
 from domain.events import Event, EventType, timestamp
 from domain.models import ENDED_RUN, Input, Plan, RunStatus, TaskError, TaskStatus, Usage
 from domain.progress import Census, Wall
@@ -44,6 +45,8 @@ class TaskPicture:
     attempts: int = 0
     tokens: Usage = field(default_factory=Usage)
     unsettled: Usage = field(default_factory=Usage)
+    answered: int = 0
+    """Tokens of the answer that counts."""
     wait: Wait | None = None
     error: TaskError | None = None
     tries: list[AttemptReport] = field(default_factory=list)
@@ -86,6 +89,8 @@ class Fold:
         """Walls, by the model that they stand before; under the empty name, before the whole account."""
         self._ended_as: RunStatus | None = None
         self._models = {agent.name: agent.model for agent in plan.agents}
+        self.bills = Bills(plan.prices, {task.id: self._models[task.agent] for task in plan.tasks})
+        """What each task has cost, at the prices that were pinned at submit."""
         self.trail = Trail({task.id: (ACCOUNT, self._models[task.agent]) for task in plan.tasks})
         self._tally = Tally(self.tasks)
         self._busy: Counter[str] = Counter()
@@ -278,7 +283,7 @@ class Fold:
         task = self.tasks[id]
         task.tries.append(AttemptReport.model_validate(data))
         self.trail.attempted(id, datetime.fromisoformat(data["at"]))
-        self._bill(task, data)
+        self._bill(id, data, in_vain=True)
 
     def _do_again(self, id: str, time: datetime) -> None:
         """A person has a task done again: how it ended becomes one more attempt in vain. What it cost stays."""
@@ -311,7 +316,8 @@ class Fold:
         self._move(id, TaskStatus(data["status"]), time)
         task.ended = time
         task.attempts = data.get("attempts", 0)
-        self._bill(task, data)
+        self._bill(id, data, in_vain=task.status is not TaskStatus.SUCCEEDED)
+        task.answered = data.get("tokens", {}).get("output", 0) if task.status is TaskStatus.SUCCEEDED else 0
         task.output_ref = data.get("output_ref")
         task.output_bytes = data.get("output_bytes", 0)
         task.cause = data.get("cause")
@@ -326,9 +332,11 @@ class Fold:
         task.attempts = max(task.attempts, data.get("attempts", 0))
         if task.output_ref is None and task.ended is not None:
             task.output_ref, task.output_bytes = data.get("output_ref"), data.get("output_bytes", 0)
-        self._bill(task, data)
+        self._bill(id, data, in_vain=True)
 
-    def _bill(self, task: TaskPicture, data: dict[str, Any]) -> None:
+    def _bill(self, id: str, data: dict[str, Any], *, in_vain: bool) -> None:
+        task = self.tasks[id]
         tokens, unsettled = (Usage.model_validate(data.get(name, {})) for name in ("tokens", "unsettled"))
+        self.bills.add(id, tokens, unsettled, in_vain=in_vain)
         task.tokens, task.unsettled = task.tokens + tokens, task.unsettled + unsettled
         self._tokens, self._unsettled = self._tokens + tokens, self._unsettled + unsettled

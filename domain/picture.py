@@ -12,22 +12,37 @@ from typing import Any
 from domain import waits
 from domain.attention import MENTIONED, attention_of
 from domain.board import Live
+from domain.costs import AgentShare, Cost, total
+from domain.estimate import Estimate
 from domain.events import timestamp
 from domain.fold import WALLED, Fold, TaskPicture
 from domain.graph import final_tasks
 from domain.models import Pace, Plan, Task, TaskStatus, Usage
+from domain.prices import NOTHING
 from domain.report import Attention, Concurrency, Doing, Report, TaskReport
 from domain.tempo import tempo_of
+from domain.trail import Part
 from domain.waits import Wait, stamp
 
 
 class Picture(Fold):
     """A run as it is seen now."""
 
-    def __init__(self, run: str, plan: Plan, *, simulated: bool, provider: str | None = None) -> None:
+    def __init__(
+        self,
+        run: str,
+        plan: Plan,
+        *,
+        simulated: bool,
+        provider: str | None = None,
+        estimate: Estimate | None = None,
+    ) -> None:
         super().__init__(run, plan, simulated=simulated)
         self.provider = provider
         """Where a live run asks."""
+        self.estimate = estimate
+        """What it was likely to cost, before anything was spent."""
+        self._likely = {each.id: each.usd.likely for each in estimate.tasks if each.usd} if estimate else {}
         self._agents = {agent.name: agent for agent in plan.agents}
 
     @property
@@ -45,6 +60,55 @@ class Picture(Fold):
         """Whether more tasks may be at work than are."""
         return len(self.of(TaskStatus.RUNNING)) < self.max_concurrency
 
+    @property
+    def cost(self) -> Cost:
+        """The money so far."""
+        prices, charged = self.plan.prices, self.bills.all
+        foreseen = self.estimate.usd if self.estimate is not None else None
+        models = {agent.model for agent in self.plan.agents}
+        return Cost(
+            estimate_usd=foreseen.likely if foreseen else None,
+            estimate_low_usd=foreseen.low if foreseen else None,
+            estimate_high_usd=foreseen.high if foreseen else None,
+            actual_usd=charged.actual if charged else None,
+            retries_usd=charged.retries if charged else None,
+            unsettled_usd=charged.unsettled if charged else None,
+            price_source=prices.label if prices is not None else None,
+            unpriced=tuple(sorted(models - prices.models.keys())) if prices is not None else (),
+        )
+
+    def shares(self) -> tuple[AgentShare, ...]:
+        """What each agent has done and cost."""
+        found: dict[str, AgentShare] = {}
+        for task in self.plan.tasks:
+            agent, seen, charged = self._agents[task.agent], self.tasks[task.id], self.bills.of(task.id)
+            if seen.started is None:
+                continue
+            share = found.get(agent.name) or AgentShare(
+                agent=agent.label, model=agent.model, cost_usd=NOTHING, unsettled_usd=NOTHING
+            )
+            done = _counts(seen)
+            found[agent.name] = AgentShare(
+                agent=share.agent,
+                model=share.model,
+                tasks=share.tasks + 1,
+                answers=share.answers + done,
+                answered=share.answered + seen.answered,
+                seconds=round(share.seconds + (self._worked(task.id) if done else 0.0), 3),
+                tokens=share.tokens + seen.tokens,
+                cost_usd=total((share.cost_usd, charged.actual if charged else None)),
+                unsettled_usd=total((share.unsettled_usd, charged.unsettled if charged else None)),
+            )
+        return tuple(found.values())
+
+    def _worked(self, id: str) -> float:
+        """Seconds of work on a task that has ended, without its waits."""
+        since, until = self.started, self.tasks[id].ended
+        if since is None or until is None:
+            return 0.0
+        stretches = self.trail.stretches(id, since, until)
+        return sum(stretch.length.total_seconds() for stretch in stretches if stretch.part is Part.WORK)
+
     def report(self, texts: Mapping[str, str], now: datetime) -> Report:
         """The document. `texts` has the outputs to show in place, by reference."""
         tasks = tuple(self.task(task.id, now, texts) for task in self.plan.tasks)
@@ -61,6 +125,7 @@ class Picture(Fold):
             started=stamp(self.started),
             finished=stamp(self.finished),
             duration_s=_seconds(self.started, self.finished or now),
+            cost=self.cost,
             tokens=self.tokens,
             unsettled=self.unsettled,
             concurrency=Concurrency(
@@ -90,13 +155,14 @@ class Picture(Fold):
             "started": stamp(self.started),
             "finished": stamp(self.finished),
             "duration_s": _seconds(self.started, self.finished or now),
+            "cost": self.cost.model_dump(mode="json"),
             "tokens": self.tokens.model_dump(),
             "attention": [found.model_dump() for found in self.attention[:MENTIONED]],
         }
 
     def task(self, id: str, now: datetime, texts: Mapping[str, str] | None = None) -> TaskReport:
         """One task of the document."""
-        task, seen = self.planned[id], self.tasks[id]
+        task, seen, charged = self.planned[id], self.tasks[id], self.bills.of(id)
         live = seen.live
         return TaskReport(
             id=id,
@@ -109,6 +175,9 @@ class Picture(Fold):
             duration_s=_seconds(seen.started, seen.ended or now),
             tokens=seen.tokens + Usage(output=live.note.output) if live else seen.tokens,
             unsettled=seen.unsettled,
+            cost_usd=charged.actual if charged else None,
+            estimate_usd=self._likely.get(id),
+            unsettled_usd=charged.unsettled if charged else None,
             wait=self.wait(id, now),
             progress=_doing(live) if live else None,
             error=seen.error,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, PlainSerializer
 
 from domain.values import Spent, Usage, Value
 
@@ -18,6 +18,15 @@ BATCH_FACTOR = Decimal("0.5")
 
 Rate = Annotated[Decimal, Field(ge=0)]
 """US dollars per million tokens."""
+
+
+def money(amount: Decimal) -> str:
+    """An amount as documents carry it: exact, without an exponent and without zeros that say nothing."""
+    return f"{amount.normalize():f}" if amount else "0"
+
+
+Usd = Annotated[Decimal, PlainSerializer(money, return_type=str, when_used="json")]
+"""US dollars. In documents a string: whoever reads it as a number would round it."""
 
 
 class UnknownPrice(LookupError):
@@ -124,8 +133,3 @@ def _cost(price: Price | None, call: Spent) -> Decimal:
     if call.unsettled == Usage():
         return cost_of(price, call.usage)
     return worst_cost(price, call.usage + call.unsettled)
-
-
-def money(amount: Decimal) -> str:
-    """An amount as documents carry it: exact, without an exponent and without zeros that say nothing."""
-    return f"{amount.normalize():f}" if amount else "0"

@@ -6,7 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from domain.costs import Cost
 from domain.models import Pace, RunStatus, TaskError, TaskStatus, Usage, Value
+from domain.prices import Usd
 from domain.progress import Census
 from domain.waits import Wait
 
@@ -66,6 +68,11 @@ class TaskReport(Value):
     tokens: Usage
     unsettled: Usage
     """What attempts in vain may have cost on top, at most: nobody came to say."""
+    cost_usd: Usd | None = None
+    """What all its attempts have cost, as far as the provider has told; none when its model has no price."""
+    estimate_usd: Usd | None = None
+    """What was likely."""
+    unsettled_usd: Usd | None = None
     wait: Wait | None
     progress: Doing | None
     error: TaskError | None
@@ -122,6 +129,7 @@ class Report(Value):
     started: str | None
     finished: str | None
     duration_s: float | None
+    cost: Cost = Cost()
     tokens: Usage
     unsettled: Usage
     concurrency: Concurrency

@@ -18,8 +18,8 @@ class Layout:
     A run does not know beforehand which task takes long, and nor does its layout.
     """
 
-    def __init__(self, needs: Needs, order: Sequence[str], work: Mapping[str, float]) -> None:
-        self._work, self._order = work, order
+    def __init__(self, needs: Needs, order: Sequence[str], work: Mapping[str, float], *, waves: bool = False) -> None:
+        self._work, self._order, self._waves = work, order, waves
         self._rank = {id: rank for rank, id in enumerate(order)}
         self._dependants = dependants_of(needs)
         self._unmet = {id: len(set(needed)) for id, needed in needs.items()}
@@ -46,13 +46,14 @@ class Layout:
         unmet = dict(self._unmet)
         ready = [rank for rank, id in enumerate(self._order) if not unmet[id]]
         busy: list[tuple[float, str]] = []
-        now, used = 0.0, 0
+        now, used, going = 0.0, 0, False  # going: a wave is, and the next one waits for its last task
         while ready or busy:
-            while ready and len(busy) < places:
+            while ready and len(busy) < places and not (self._waves and going):
                 id = self._order[heappop(ready)]
                 heappush(busy, (now + self._work[id], id))
             used = max(used, len(busy))
             now, ended = heappop(busy)
+            going = bool(busy)
             for id in self._dependants[ended]:
                 unmet[id] -= 1
                 if not unmet[id]:

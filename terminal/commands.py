@@ -15,6 +15,7 @@ from terminal.outcome import Exit, Refusal, ended, show_refusal
 from terminal.said import Said, do, hear, session
 from terminal.words import (
     Agents,
+    Budget,
     Concurrency,
     Debug,
     Home,
@@ -28,6 +29,8 @@ from terminal.words import (
     Script,
     Simulate,
     TaskId,
+    Yes,
+    budget_of,
     limit_of,
     pace_of,
     params_of,
@@ -72,6 +75,8 @@ def run_command(
     mode: PaceWord = None,
     param: Params = None,
     agents: Agents = None,
+    budget: Budget = None,
+    yes: Yes = False,
     timeout: Limit = None,
     home: Home = None,
     json: Json = False,
@@ -81,8 +86,9 @@ def run_command(
     from terminal import starting
 
     shape = {"max_concurrency": max_concurrency, "pace": pace_of(mode)}
+    money = {"budget": budget_of(budget), "agreed": yes}
     here = session()
-    order = _order(here, plan, param, agents, **shape, id=id, simulate=simulate, script=script)
+    order = _order(here, plan, param, agents, **shape, **money, id=id, simulate=simulate, script=script)
     return do(starting.run(here, order, limit=limit_of(timeout), as_json=Said.json))
 
 
@@ -96,6 +102,8 @@ def submit(
     mode: PaceWord = None,
     param: Params = None,
     agents: Agents = None,
+    budget: Budget = None,
+    yes: Yes = False,
     home: Home = None,
     json: Json = False,
 ) -> int:
@@ -104,8 +112,9 @@ def submit(
     from terminal import starting
 
     shape = {"max_concurrency": max_concurrency, "pace": pace_of(mode)}
+    money = {"budget": budget_of(budget), "agreed": yes}
     here = session()
-    order = _order(here, plan, param, agents, **shape, id=id, simulate=simulate, script=script)
+    order = _order(here, plan, param, agents, **shape, **money, id=id, simulate=simulate, script=script)
     return do(starting.submit(here, order, as_json=Said.json))
 
 
@@ -139,6 +148,28 @@ def validate(
     )
     plans.show_plan(planned, resolved=resolved, graph=graph, brief=brief, as_json=Said.json)
     return Exit.DONE
+
+
+@app.command(rich_help_panel="Start")
+def estimate(
+    plan: PlanFile,
+    simulate: Simulate = False,
+    max_concurrency: Concurrency = None,
+    mode: PaceWord = None,
+    param: Params = None,
+    agents: Agents = None,
+    budget: Budget = None,
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """What a plan will cost and how long it will take: low, likely, high. Nothing is started."""
+    hear(home, json)
+    from terminal import estimating
+
+    shape = {"max_concurrency": max_concurrency, "pace": pace_of(mode), "budget": budget_of(budget)}
+    here = session()
+    order = _order(here, plan, param, agents, **shape, id=None, simulate=simulate, script=None)
+    return do(estimating.estimate(here.settings, order.planned, order.mode, order.budget, as_json=Said.json))
 
 
 @app.command(rich_help_panel="Start")
@@ -260,6 +291,22 @@ def quota(home: Home = None, json: Json = False) -> int:
     from terminal import quota
 
     return do(quota.quota(session(), as_json=Said.json))
+
+
+@app.command(rich_help_panel="Look")
+def costs(
+    by: Annotated[
+        str, typer.Option("--by", metavar="run|plan|agent|day", help="What each line adds up.", show_default=True)
+    ] = "run",
+    since: Annotated[str | None, typer.Option("--since", metavar="TIME|7d", help="Only later runs.")] = None,
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """What runs have cost: by run, plan, agent or day."""
+    hear(home, json)
+    from terminal import spending
+
+    return do(spending.costs(session(), by=by, since=time_of(since), as_json=Said.json))
 
 
 @app.command("open", rich_help_panel="Look")

@@ -13,6 +13,7 @@ from rich.text import Text
 
 import embedded
 from checkup import Finding, examine
+from domain.consent import dollars
 from domain.quota.terms import in_words
 from footprint import Footprint, footprint
 from runtime import CannotDo, Settings, load_settings, sources_of
@@ -76,6 +77,7 @@ def _meanings(settings: Settings) -> dict[str, str]:
     whose = f"those of tier {tier}. " if settings.limits is None else ""
     meanings = {
         "headroom": f"{settings.headroom:.0%} of every limit is left unused",
+        "ask_above_usd": f"a live run that will likely cost more than {dollars(settings.ask_above_usd)} is asked about",
         "limits": f"{whose}{told}" if limits else "auto: learned from the provider's answers",
     }
     return (

@@ -15,6 +15,7 @@ import embedded
 from catalog import is_open, run_list
 from client import UnknownRun
 from domain.catalog import RunEntry
+from domain.consent import dollars
 from domain.models import RunStatus
 from domain.problems import did_you_mean
 from terminal.outcome import Exit, Refusal, print_json
@@ -99,7 +100,7 @@ def _table(entries: list[RunEntry], *, narrow: bool) -> Table:
     table.add_column("", no_wrap=True)
     table.add_column("run", overflow="fold")
     table.add_column("state", no_wrap=True)
-    for heading in ("ended",) if narrow else ("ended", "started", "took"):
+    for heading in ("ended",) if narrow else ("ended", "started", "took", "cost"):
         table.add_column(heading, justify="right", no_wrap=True)
     if not narrow:
         table.add_column("note")
@@ -120,7 +121,10 @@ def _cells(entry: RunEntry, *, narrow: bool) -> list[Text]:
         status_text(entry.status),
         Text(ended),
     ]
-    return cells if narrow else [*cells, Text(_local(entry.started)), Text(_took(entry)), Text(_note(entry), "dim")]
+    if narrow:
+        return cells
+    cost = dollars(entry.cost.actual_usd) if entry.cost.actual_usd else ""
+    return [*cells, Text(_local(entry.started)), Text(_took(entry)), Text(cost), Text(_note(entry), "dim")]
 
 
 def _note(entry: RunEntry) -> str:
@@ -153,7 +157,7 @@ def _local(time: str | None) -> str:
 
 
 def _document(entry: RunEntry) -> dict[str, Any]:
-    return entry.model_dump(mode="json")
+    return entry.model_dump(mode="json", exclude={"agents"})
 
 
 def _not_up(session: Session, open_runs: list[RunEntry]) -> str:

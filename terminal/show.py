@@ -15,6 +15,7 @@ from domain.models import TaskStatus
 from domain.report import Attention, Report, TaskReport
 from domain.waits import Wait
 from terminal.rows import wait_text
+from terminal.show_cost import cost_cell, cost_lines
 from terminal.show_tempo import tempo_lines
 from terminal.signs import SIGNS, STYLES, mode_of, status_text, words_of
 from terminal.text import counted, one_line, plain, seconds, short
@@ -70,6 +71,8 @@ def show_report(console: Console, report: Report, *, hints: list[str], starter: 
             f"{tokens.input:,} tokens in, {tokens.output:,} out{more}",
         )
     )
+    for line in cost_lines(report):
+        console.print(Text(line))
     for line in tempo_lines(report):
         console.print(Text(line, "dim"))
     _ask_for_attention(console, report, starter)
@@ -85,7 +88,9 @@ def task_table(shown: Sequence[TaskReport], *, narrow: bool = False) -> Table:
     table.add_column("task", overflow="fold")
     for heading in ("state",) if narrow else ("agent", "state"):
         table.add_column(heading, no_wrap=True)
-    for heading in ("time",) if narrow else ("tries", "time", "tokens"):
+    priced = not narrow and any(task.cost_usd for task in shown)
+    figures = ("time",) if narrow else ("tries", "time", "tokens", "cost") if priced else ("tries", "time", "tokens")
+    for heading in figures:
         table.add_column(heading, justify="right", no_wrap=True)
     if waiting:
         table.add_column("waits for")
@@ -96,6 +101,7 @@ def task_table(shown: Sequence[TaskReport], *, narrow: bool = False) -> Table:
         cells += [status_text(task.status)]
         time, tokens = seconds(task.duration_s), f"{task.tokens.output:,}" if task.tokens.output else ""
         cells += [time] if narrow else [str(task.attempts or ""), time, tokens]
+        cells += [cost_cell(task)] if priced else []
         cells += [Text(one_line(_wait(task.wait, now), 100) if task.wait else "", "dim")] if waiting else []
         table.add_row(*cells)
     return table

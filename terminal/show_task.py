@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from domain.attention import command
+from domain.consent import dollars
 from domain.models import Input, Task, TaskStatus
 from domain.report import Decision, TaskReport
 from terminal.rows import wait_text
@@ -60,8 +61,12 @@ def _facts(task: TaskReport, planned: Task, now: datetime) -> Iterator[tuple[str
 def _costs(task: TaskReport) -> Iterator[tuple[str, str]]:
     if any(task.tokens.model_dump().values()):
         yield "tokens", _tokens(task)
+    if task.cost_usd is not None and (task.cost_usd or task.estimate_usd):
+        likely = f" (likely: {dollars(task.estimate_usd)})" if task.estimate_usd is not None else ""
+        yield "cost", f"{dollars(task.cost_usd)}{likely}"
     if any((most := task.unsettled).model_dump().values()):
-        yield "unsettled", f"up to {most.input:,} in and {most.output:,} out more, for attempts in vain"
+        worth = f", {dollars(task.unsettled_usd)}" if task.unsettled_usd else ""
+        yield "unsettled", f"up to {most.input:,} in and {most.output:,} out more{worth}, for attempts in vain"
 
 
 def _history(task: TaskReport, now: datetime) -> Iterator[tuple[str, str]]:

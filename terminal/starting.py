@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
 from temporalio.service import RPCError
@@ -16,13 +17,16 @@ from client import RunClient
 from domain.models import Pace
 from domain.planning import Planned
 from pollers import workers_on
+from prices import priced
 from runtime import Credentials, Mode, Settings, connect, queue_of, temporal_settings
+from terminal.estimating import Offer, ask_for, exists, offer_for
 from terminal.following import follow
 from terminal.lease import Lease
 from terminal.outcome import Exit, print_json
 from terminal.plans import read_plan
 from terminal.scripts import check_simulated, follow_script, read_script_file
 from terminal.session import Session, mode_now
+from terminal.show_estimate import estimate_line
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,9 @@ class Order:
     mode: Mode
     id: str | None
     script: str | None
+    budget: Decimal | None = None
+    agreed: bool = False
+    """Whether the person has said yes beforehand, whatever it costs."""
 
     @classmethod
     def read(
@@ -47,6 +54,8 @@ class Order:
         simulate: bool,
         script: Path | None,
         settings: Settings,
+        budget: Decimal | None = None,
+        agreed: bool = False,
     ) -> Order:
         """The order, or a refusal with every mistake in it."""
         mode = mode_now(simulate=simulate)
@@ -55,20 +64,23 @@ class Order:
         planned = read_plan(
             plan, params=params, agents=agents, max_concurrency=max_concurrency, mode=pace, settings=settings
         )
-        return cls(planned, mode, id, read_script_file(script) if script is not None else None)
+        text = read_script_file(script) if script is not None else None
+        return cls(replace(planned, plan=priced(planned.plan)), mode, id, text, budget, agreed)
 
 
 async def run(session: Session, order: Order, *, limit: timedelta | None, as_json: bool) -> Exit:
     """Up, submit, watch, report. What this started is stopped again when nobody needs it any more."""
+    offer = await _agree(session, order)
     _announce(session, order)
     async with session.up(order.mode):
         client = await session.client()
-        id = await _hand_over(session, client, order)
+        id = await _hand_over(session, client, order, offer)
         return await follow(session, client, id, limit, as_json=as_json)
 
 
 async def submit(session: Session, order: Order, *, as_json: bool) -> Exit:
     """Up if needed, start, leave. The home stays up until `down`, whoever had started it."""
+    offer = await _agree(session, order)
     _announce(session, order)
     embedded.prepare_home(session.settings.home)
     with Lease(session.settings.home) as lease:
@@ -77,7 +89,7 @@ async def submit(session: Session, order: Order, *, as_json: bool) -> Exit:
         else:
             await _tell_if_nobody_works(session, order.mode)
         client = await session.client()
-        id = await _hand_over(session, client, order)
+        id = await _hand_over(session, client, order, offer)
         lease.forget()  # what a `run` had started for itself is needed by this run now
     if as_json:
         print_json({"schema": "nightcrew.submitted/1", "run": id, "simulated": order.mode is Mode.SIMULATED})
@@ -114,11 +126,25 @@ def _announce(session: Session, order: Order) -> None:
         sys.stderr.write(f"Starting in {session.settings.home} ...\n")
 
 
-async def _hand_over(session: Session, client: RunClient, order: Order) -> str:
+async def _agree(session: Session, order: Order) -> Offer:
+    """The estimate and the consent to it, before anything is started. A run of this id that is there was agreed to."""
+    mode = order.mode
+    offer = await offer_for(session.settings, order.planned, mode, budget=order.budget, agreed=order.agreed)
+    sys.stderr.write(f"{estimate_line(offer.estimate, mode)}\n")
+    known = order.id is not None and await exists(session.settings, order.id)
+    if not (order.agreed or known):
+        ask_for(offer)
+    return offer
+
+
+async def _hand_over(session: Session, client: RunClient, order: Order, offer: Offer) -> str:
     if order.script is not None:
         await follow_script(embedded.simulator_url(session.settings), order.planned.plan.name, order.script)
     simulated = order.mode is Mode.SIMULATED
     payer = None if simulated else Credentials.from_environment()
     provider = payer.address if payer is not None else None
     queue = queue_of(order.mode)
-    return await client.submit(order.planned, id=order.id, simulated=simulated, queue=queue, provider=provider)
+    # The cap itself is not kept yet: `order.budget` has decided whether it starts, and goes no further.
+    return await client.submit(
+        order.planned, id=order.id, simulated=simulated, queue=queue, provider=provider, estimate=offer.estimate
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +15,8 @@ from domain.models import Pace
 from domain.problems import did_you_mean
 from terminal import completing
 from terminal.outcome import Exit, Refusal
+
+AMOUNT = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6})?")
 
 Home = Annotated[Path | None, typer.Option("--home", metavar="DIR", help="The home folder.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", metavar="", help="One JSON document on stdout.")]
@@ -47,6 +51,8 @@ Simulate = Annotated[
 Script = Annotated[
     Path | None, typer.Option("--script", metavar="FILE", help="What the simulator does to this plan's requests.")
 ]
+Budget = Annotated[str | None, typer.Option("--budget", metavar="USD", help="What it may cost at most.")]
+Yes = Annotated[bool, typer.Option("--yes", metavar="", help="Start, whatever it will likely cost.")]
 Limit = Annotated[str | None, typer.Option("--timeout", metavar="30m", help="Stop waiting, not the run.")]
 RunId = Annotated[str | None, typer.Option("--id", metavar="ID", help="The run's id. Same id, same plan: same run.")]
 
@@ -72,6 +78,16 @@ def pace_of(word: str | None) -> Pace | None:
     hint = did_you_mean(word, paces)
     message = f"--mode {word!r} must be {' or '.join(paces)}{f' ({hint})' if hint else ''}."
     raise Refusal(message, code="usage", exit=Exit.WRONG)
+
+
+def budget_of(text: str | None) -> Decimal | None:
+    """An amount of US dollars."""
+    if text is None:
+        return None
+    if not AMOUNT.fullmatch(text) or not Decimal(text):
+        message = f"--budget {text!r} must be an amount of US dollars above nothing, such as 0.50 or 20."
+        raise Refusal(message, code="usage", exit=Exit.WRONG)
+    return Decimal(text)
 
 
 def limit_of(text: str | None) -> timedelta | None:

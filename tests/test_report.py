@@ -112,7 +112,7 @@ def test_events_seen_before_change_nothing(outline: Outline, data: st.DataObject
 
 
 def test_the_document_has_the_keys_of_the_interface_in_their_order() -> None:
-    """What is not built yet (cost, ...) is not there."""
+    """What is not built yet is not there."""
     told = Told(outline({"a": {}}))
     told.launch()
     told.result("a", answered())
@@ -122,7 +122,7 @@ def test_the_document_has_the_keys_of_the_interface_in_their_order() -> None:
 
     assert list(document) == [
         *("schema", "run", "name", "status", "simulated", "provider", "census", "started", "finished", "duration_s"),
-        *("tokens", "unsettled", "concurrency", "attention", "tasks", "outputs", "output"),
+        *("cost", "tokens", "unsettled", "concurrency", "attention", "tasks", "outputs", "output"),
     ]
     assert list(document["census"]) == [
         *("total", "succeeded", "failed", "timed_out", "skipped", "cancelled", "not_started"),
@@ -132,7 +132,8 @@ def test_the_document_has_the_keys_of_the_interface_in_their_order() -> None:
     assert list(document["concurrency"]) == ["max", "peak", "mode", "wave", "speedup", "serial", "suggested"]
     assert list(document["tasks"][0]) == [
         *("id", "agent", "type", "status", "success", "attempts", "timeout_s", "duration_s", "tokens"),
-        *("unsettled", "wait", "progress", "error", "tries", "cause", "approval", "partial", "output", "output_ref"),
+        *("unsettled", "cost_usd", "estimate_usd", "unsettled_usd"),
+        *("wait", "progress", "error", "tries", "cause", "approval", "partial", "output", "output_ref"),
     ]
     assert json.loads(json.dumps(document)) == document
 
@@ -180,6 +181,9 @@ def test_the_document_of_a_run_that_has_ended() -> None:
         "duration_s": 1.0,
         "tokens": {"input": 5, "output": 10, "cache_read": 0, "cache_write": 0},
         "unsettled": {"input": 0, "output": 0, "cache_read": 0, "cache_write": 0},
+        "cost_usd": None,
+        "estimate_usd": None,
+        "unsettled_usd": None,
         "wait": None,
         "progress": None,
         "error": None,

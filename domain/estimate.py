@@ -1,0 +1,168 @@
+"""What a plan will cost and how long it will take, before anything is spent: low, likely, high.
+
+Low is one short answer for every task. Likely is what its agents did before and, where they have not been at work yet,
+a guess. High is what it comes to when every attempt is used and every answer is as long as it may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+from domain.chart import Chart
+from domain.costs import total
+from domain.forecast import Forecast, Level, Outlook, Spread, forecast_of
+from domain.graph import in_order, needs_of
+from domain.models import Pace, Plan, Task
+from domain.prices import Price, Usd, cost_of, worst_cost
+from domain.progress import outline_of
+from domain.quota.terms import Measure, Terms, lane_of
+from domain.sizing import Layout
+from domain.values import Usage, Value
+
+
+class TokenSpread(Value):
+    """Tokens in and out."""
+
+    input: Spread[int]
+    output: Spread[int]
+
+
+class TaskEstimate(Value):
+    """One task: what it will use, cost and take."""
+
+    id: str
+    agent: str
+    model: str
+    usd: Spread[Usd] | None
+    """None for a model without a price."""
+    tokens: TokenSpread
+    seconds: Spread[float]
+    answers: int
+    """How many earlier answers of its agent this rests on."""
+
+
+class Estimate(Value):
+    """A whole plan."""
+
+    usd: Spread[Usd] | None
+    """None when a model has no price."""
+    tokens: TokenSpread
+    seconds: Spread[float]
+    """From start to end: the longest chain with the places and the quota there are, without waits for people."""
+    tasks: tuple[TaskEstimate, ...]
+    price_source: str | None
+    unpriced: tuple[str, ...] = ()
+    """Models without a price."""
+
+
+def estimate_of(plan: Plan, outlook: Outlook) -> Estimate:
+    """The estimate of a plan, with the prices that are pinned in it."""
+    agents = {agent.name: agent for agent in plan.agents}
+    tasks = {task.id: task for task in plan.tasks}
+    prices = plan.prices.models if plan.prices is not None else {}
+    forecasts: dict[str, Forecast] = {}
+    for id in in_order(needs_of(plan)):
+        forecasts[id] = forecast_of(plan, tasks[id], agents[tasks[id].agent], forecasts, outlook)
+    found = tuple(
+        TaskEstimate(
+            id=id,
+            agent=agents[task.agent].label,
+            model=agents[task.agent].model,
+            usd=_money(prices.get(agents[task.agent].model), forecasts[id], task.attempts),
+            tokens=_tokens(forecasts[id], task.attempts),
+            seconds=forecasts[id].seconds,
+            answers=forecasts[id].answers,
+        )
+        for id, task in tasks.items()
+    )
+    return Estimate(
+        usd=_sum_of_money(found),
+        tokens=TokenSpread(
+            input=_sum([each.tokens.input for each in found]), output=_sum([each.tokens.output for each in found])
+        ),
+        seconds=_duration(plan, found, outlook.terms),
+        tasks=found,
+        price_source=plan.prices.label if plan.prices is not None else None,
+        unpriced=tuple(sorted({each.model for each in found} - prices.keys())),
+    )
+
+
+# Tokens and money
+
+
+def _tokens(one: Forecast, attempts: int) -> TokenSpread:
+    """Of all attempts, at most."""
+    return TokenSpread(
+        input=one.input.model_copy(update={"high": one.input.high * attempts}),
+        output=one.output.model_copy(update={"high": one.output.high * attempts}),
+    )
+
+
+def _money(price: Price | None, one: Forecast, attempts: int) -> Spread[Usd] | None:
+    if price is None:
+        return None
+    return Spread[Usd](
+        low=cost_of(price, Usage(input=one.input.low, output=one.output.low)),
+        likely=cost_of(price, Usage(input=one.input.likely, output=one.output.likely)),
+        high=worst_cost(price, Usage(input=one.input.high, output=one.output.high)) * attempts,
+    )
+
+
+def _sum_of_money(found: Sequence[TaskEstimate]) -> Spread[Usd] | None:
+    def of(level: Level) -> Decimal | None:
+        return total(each.usd.at(level) if each.usd is not None else None for each in found)
+
+    low, likely, high = of("low"), of("likely"), of("high")
+    if low is None or likely is None or high is None:
+        return None
+    return Spread[Usd](low=low, likely=likely, high=high)
+
+
+def _sum(spreads: Sequence[Spread[int]]) -> Spread[int]:
+    return Spread[int](
+        low=sum(each.low for each in spreads),
+        likely=sum(each.likely for each in spreads),
+        high=sum(each.high for each in spreads),
+    )
+
+
+# Time
+
+
+def _duration(plan: Plan, found: Sequence[TaskEstimate], terms: Terms | None) -> Spread[float]:
+    """As long as the longest chain takes with the places there are, or as long as the quota takes to let it through."""
+    order = Chart(outline_of(plan)).order(None).ids
+    places = min(plan.max_concurrency, len(plan.tasks)) or 1
+
+    def of(level: Level) -> float:
+        work = {each.id: each.seconds.at(level) for each in found}
+        laid_out = Layout(needs_of(plan), order, work, waves=plan.mode is Pace.WAVES).takes(places)
+        return round(max(laid_out, _through_the_quota(found, plan.tasks, terms, level)), 3)
+
+    return Spread[float](low=of("low"), likely=of("likely"), high=of("high"))
+
+
+def _through_the_quota(
+    found: Sequence[TaskEstimate], tasks: Sequence[Task], terms: Terms | None, level: Level
+) -> float:
+    """Seconds until the limits have let all calls through. A part of the first minute is there at once."""
+    if terms is None:
+        return 0.0
+    used: dict[tuple[str, Measure], int] = {}
+    for each, task in zip(found, tasks, strict=True):
+        amounts: dict[Measure, int] = {
+            "requests": task.attempts if level == "high" else 1,
+            "input_tokens": each.tokens.input.at(level),
+            "output_tokens": each.tokens.output.at(level),
+        }
+        for measure, amount in amounts.items():
+            place = lane_of(each.model), measure
+            used[place] = used.get(place, 0) + amount
+    waits = [0.0]
+    for (lane, measure), amount in used.items():
+        limits = terms.limits_for(lane)
+        if limits is not None and (most := limits.of(measure)) is not None:
+            minute = most * (1 - terms.headroom)
+            waits.append(60 * (amount - minute * limits.burst) / minute)
+    return max(waits)
