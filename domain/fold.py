@@ -14,6 +14,7 @@ from domain.board import Live, Page, later, latest, of_this_start
 from domain.costs import Bills
 from domain.events import Event, EventType, timestamp
 from domain.models import ENDED_RUN, Input, Plan, RunStatus, TaskError, TaskStatus, Usage
+from domain.prices import NOTHING
 from domain.progress import Census, Wall
 from domain.report import AttemptReport, Decision
 from domain.stalls import Stall
@@ -55,6 +56,8 @@ class TaskPicture:
     output_ref: str | None = None
     output_bytes: int = 0
     live: Live | None = None
+    reserved: Decimal = NOTHING
+    """What is set aside for it while it is at work."""
     told: dict[str, Input] = field(default_factory=dict)
     """What it was told of needs that were done again after it had started."""
 
@@ -236,15 +239,14 @@ class Fold:
             case EventType.TASK_STARTED:
                 self._move(id, TaskStatus.RUNNING, time)
                 task.started = task.started or time
+                task.reserved = Decimal(data.get("reserved_usd", 0))
                 task.told.clear()
                 self._peak = max(self._peak, self._tally.count(TaskStatus.RUNNING))
             case EventType.TASK_WAITING:
                 wait = Wait(reason=data["for"], what=data["what"], since=timestamp(time), until=data["until"])
                 self._move(id, TaskStatus.WAITING, time, wait)
-            case EventType.TASK_RETRIED if "error" in data:
-                self._add_attempt(id, data)
             case EventType.TASK_RETRIED:
-                self._do_again(id, time)
+                self._add_attempt(id, data) if "error" in data else self._do_again(id, time)
             case EventType.TASK_COMPLETED | EventType.TASK_FAILED | EventType.TASK_SKIPPED:
                 self._end(id, time, data)
             case EventType.TASK_SETTLED:

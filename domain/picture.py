@@ -73,6 +73,8 @@ class Picture(Fold):
             actual_usd=charged.actual if charged else None,
             retries_usd=charged.retries if charged else None,
             unsettled_usd=charged.unsettled if charged else None,
+            reserved_usd=sum((self.tasks[id].reserved for id in self.of(TaskStatus.RUNNING)), NOTHING),
+            budget_usd=self.budget,
             price_source=prices.label if prices is not None else None,
             unpriced=tuple(sorted(models - prices.models.keys())) if prices is not None else (),
         )

@@ -9,6 +9,7 @@ from domain import barriers, purse
 from domain.chart import Chart
 from domain.events import EventType
 from domain.models import Pace
+from domain.prices import money
 from domain.progress import Progress
 from domain.step import Draft
 
@@ -73,7 +74,8 @@ def _start(chart: Chart, draft: Draft, id: str) -> None:
     limit = chart.tasks[id].time_limit
     if limit is not None:
         draft.limits.setdefault(id, draft.now + limit)
-    draft.tell(EventType.TASK_STARTED, id)
+    held = draft.reserved.get(id)
+    draft.tell(EventType.TASK_STARTED, id, **({"reserved_usd": money(held.usd)} if held is not None else {}))
 
 
 def _firsts(chart: Chart, draft: Draft) -> Iterator[tuple[str, int]]:

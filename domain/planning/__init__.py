@@ -31,7 +31,7 @@ from domain.tree import Mapping, Sequence
 
 __all__ = ["Folder", "FolderError", "Invalid", "Planned", "Problem", "plan_from_text"]
 
-BUILT_IN: AnyMapping[str, Any] = {"max_concurrency": 4, "mode": Pace.WINDOW, "on_budget": "stop"}
+BUILT_IN: AnyMapping[str, Any] = {"max_concurrency": 4, "mode": Pace.WINDOW}
 MAX_PARAM = 100_000
 
 
@@ -97,12 +97,14 @@ def plan_from_text(
     builder = Builder(effective, attachments, problems)
     built = [task for each in checked for task in builder.build(each)]
     problems.raise_if_any()
-    asked = {"max_concurrency": max_concurrency, "mode": mode, "on_budget": None}
+    asked = {"max_concurrency": max_concurrency, "mode": mode}
     values_of_plan, plan_sources = _plan_values(filled.form, asked, {"max_concurrency": usual})
+    plan_sources |= {"budget_usd": "option"} if budget is not None else {}
     plan = Plan(
         name=filled.form.name or name_from(file),
         deadline=filled.form.deadline,
         budget=budget if budget is not None else filled.form.budget_usd,
+        on_budget=filled.form.on_budget or "stop",
         agents=staffing.used(),
         tasks=tuple(task for task, _ in built),
         **values_of_plan,
@@ -122,7 +124,7 @@ def _plan_values(
     """The values of the plan itself and their sources: asked for by whoever starts it, written, usual, built in."""
     values: dict[str, Any] = {}
     sources = {"name": "plan" if form.name is not None else "file"}
-    sources |= {key: "plan" for key in ("deadline", "budget_usd") if getattr(form, key) is not None}
+    sources |= {key: "plan" for key in ("deadline", "budget_usd", "on_budget") if getattr(form, key) is not None}
     for key, built_in in BUILT_IN.items():
         here = usual.get(key) or (built_in, "built in")
         given = ((asked[key], "option"), (getattr(form, key), "plan"), here)
