@@ -8,6 +8,7 @@ import secrets
 import uuid
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 from temporalio.client import (
     Client,
@@ -175,9 +176,18 @@ class RunClient(RunReader):
         """Go on after a pause."""
         return await self._steer(run, "resume", Steering(by=by, note=note))
 
-    async def set(self, run: str, by: str, *, max_concurrency: int | None, note: str | None = None) -> Steered:
-        """Change how many tasks may be at work at once."""
-        return await self._steer(run, "set", Setting(by=by, note=note, max_concurrency=max_concurrency))
+    async def set(
+        self,
+        run: str,
+        by: str,
+        *,
+        max_concurrency: int | None = None,
+        budget: Decimal | None = None,
+        note: str | None = None,
+    ) -> Steered:
+        """Change how many tasks may be at work at once, or what the run may spend."""
+        setting = Setting(by=by, note=note, max_concurrency=max_concurrency, budget_usd=budget)
+        return await self._steer(run, "set", setting)
 
     async def approve(self, run: str, tasks: Iterable[str], by: str, note: str | None = None) -> Steered:
         """Let tasks start that wait for approval; the note goes to their agents."""

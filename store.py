@@ -213,6 +213,17 @@ class Store:
         content = await self._kept.standing(f"ledger/{key}.json")
         return None if content is None else _decode(content, "the entry of this call in the ledger")
 
+    async def records(self, prefix: str) -> list[str]:
+        """The keys of all entries of the ledger below a place."""
+        found: list[str] = []
+        try:
+            async for page in obstore.list(self.objects, f"ledger/{prefix}/"):
+                found += [str(entry["path"]) for entry in page]
+        except (BaseError, OSError) as error:
+            raise StoreUnavailable(f"the store cannot be read ({type(error).__name__})") from error
+        keys = {path.removeprefix("ledger/").rpartition(".json")[0] for path in found}  # whatever place each stands at
+        return sorted(keys)
+
     # Is it there, and does it keep its promise?
 
     async def probe(self, mark: str) -> None:

@@ -142,7 +142,7 @@ def build_worker(
         control=Worker(
             client,
             task_queue=control_queue(queue),
-            activities=[attach.await_tasks, records.append_events, records.close_run],
+            activities=[attach.await_tasks, records.append_events, records.settle, records.close_run],
             interceptors=[witness],
             max_concurrent_activities=CONTROL_SLOTS,
             max_heartbeat_throttle_interval=HEARTBEAT_THROTTLE,

@@ -16,16 +16,16 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.attempts import Attempt, CallFailed, failure, spent_in_vain, used_up
+from activities.attempts import Attempt, CallFailed, NotCovered, failure, spent_in_vain, tells_all, used_up
 from activities.board import Board
 from activities.briefs import Briefs
 from activities.contract import RUN_AGENT, AgentReply, AgentRequest
 from activities.flights import Flights
 from activities.gate import Gate, Standing
 from activities.keeping import Keeper
-from activities.ledger import Landed
+from activities.ledger import Landed, Setbacks
 from activities.meter import GivenBack, Hold, Meter, Wish
-from activities.model import LanguageModel, ModelError, answer_of
+from activities.model import CalledOff, LanguageModel, ModelError, answer_of
 from activities.model_call import ModelCall, attempt_answered
 from activities.patience import RunIsOver, within
 from activities.pin import OtherStore, Pin
@@ -99,7 +99,7 @@ class AgentActivities:
             return Stopped(why=standing.over)
         await self._pin.check(request.run)
         brief, agent = await self._briefs.for_request(request), await self._briefs.agent(request)
-        attempt = Attempt.of(request, brief, agent)
+        attempt = Attempt.of(request, brief, agent, await self._briefs.prices(request))
         try:
             _turn_away(standing)
             return await self._answer(attempt, pulse)
@@ -130,14 +130,15 @@ class AgentActivities:
         before = (
             await self._keeper.setbacks(attempt, but=landed.number)
             if reused or landed.number > 1 or landed.overtaken
-            else ()
+            else Setbacks()
         )
         return Answered(
             output_ref=ref_of(text),  # the ledger has put it there
             output_bytes=len(text),
             usage=completion.usage,
             attempts=attempt.number,
-            tries=spent_in_vain(before, attempt.start),
+            tries=spent_in_vain(before.all, attempt.start),
+            accounted=before.whole,
             waited_s=0.0 if reused else round(landed.waited, 3),
         )
 
@@ -161,7 +162,10 @@ class AgentActivities:
         self._turn_away_at_a_wall(attempt)
         await self._turn_away_without_room()
         pulse.step = "calling"
-        number = await self._keeper.intend(attempt)  # intent
+        try:
+            number = await self._keeper.intend(attempt)  # intent
+        except NotCovered as short:
+            raise TurnedAway(Parked(why="budget", what=str(short))) from None
         reader = AnswerReader(on_text=_heard(pulse, hold), on_standing=hold.heard)
         asked = monotonic()
         hold.begun()
@@ -169,7 +173,11 @@ class AgentActivities:
             with ModelCall(brief, run=request.run, task=request.task, attempt=attempt.number) as call:
                 landed, cost = await self._call(attempt, number, reader, pulse, call)
         except RunIsOver as over:
+            await self._called_off(attempt, number, reader)
             raise TurnedAway(Stopped(why=str(over))) from None
+        except asyncio.CancelledError:
+            await self._called_off(attempt, number, reader)
+            raise
         except ModelError as error:
             hold.refused(error)
             nothing = await self._came_to_nothing(attempt, number, error, reader)
@@ -210,6 +218,14 @@ class AgentActivities:
         told = setback.told
         return CallFailed(error, number, usage=told.usage, unsettled=told.unsettled, text=reader.text)
 
+    async def _called_off(self, attempt: Attempt, number: int, reader: AnswerReader) -> None:
+        """Nobody wants the answer any more: the ledger knows what there is of it, and what it may have cost."""
+        partial = await self._keeper.keep_partial(reader.text)
+        setback = attempt.setback(CalledOff("the call was called off"), reader, used=False)
+        size = len(reader.text.encode()) if partial else 0
+        kept = setback.model_copy(update={"output_ref": partial, "output_bytes": size})
+        await self._keeper.note(attempt, number, kept)
+
     def _turn_away_at_a_wall(self, attempt: Attempt) -> None:
         """Whoever is sent to find out if a wall still stands goes up to it, whatever is remembered of it here."""
         if attempt.request.probe:
@@ -229,7 +245,8 @@ class AgentActivities:
         if isinstance(outcome, Stopped):
             return outcome
         setbacks = await self._keeper.setbacks(attempt)
-        return outcome.model_copy(update={"tries": used_up(setbacks, attempt.start)})
+        tries = used_up(setbacks.all, attempt.start)
+        return outcome.model_copy(update={"tries": tries, "accounted": tells_all(setbacks, attempt.start)})
 
     async def _failure(self, attempt: Attempt, failed: CallFailed) -> ApplicationError:
         setbacks = await self._keeper.setbacks(attempt, but=failed.number)

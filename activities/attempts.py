@@ -12,11 +12,13 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.contract import AgentRequest
-from activities.ledger import Entry, Intent, Setback
+from activities.ledger import Entry, Intent, Setback, Setbacks
 from activities.model import ModelError
 from activities.reading import AnswerReader
 from domain.briefing import Brief
-from domain.models import Agent, Failed, TaskError, TaskStatus, Try, Usage
+from domain.models import Agent, Failed, Spent, TaskError, TaskStatus, Try, Usage
+from domain.prices import PriceList, cost_of_calls, money
+from domain.weighing import weight
 
 BACKOFF_FIRST, BACKOFF_LAST = timedelta(seconds=1), timedelta(minutes=1)
 """Between attempts: 1, 2, 4 s ... with jitter, so that tasks that failed together do not come back together."""
@@ -35,9 +37,10 @@ class Attempt:
     start: str
     scheduled: datetime
     """When it was due, by Temporal's clock."""
+    prices: PriceList | None = None
 
     @classmethod
-    def of(cls, request: AgentRequest, brief: Brief, agent: Agent) -> Attempt:
+    def of(cls, request: AgentRequest, brief: Brief, agent: Agent, prices: PriceList | None = None) -> Attempt:
         """The attempt that this activity is."""
         info = activity.info()
         return cls(
@@ -47,6 +50,7 @@ class Attempt:
             number=attempt_of(request),
             start=info.workflow_run_id or "",
             scheduled=info.current_attempt_scheduled_time,
+            prices=prices,
         )
 
     @cached_property
@@ -56,8 +60,22 @@ class Attempt:
 
     @cached_property
     def worst(self) -> Usage:
-        """What it may cost at most. No token is shorter than a byte."""
-        return Usage(input=len(self.brief.model_dump_json().encode()), output=self.brief.max_tokens)
+        """What it may use at most."""
+        return Usage(input=weight(self.brief), output=self.brief.max_tokens)
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether somebody counts what the calls of its task cost."""
+        return self.request.cap is not None and self.prices is not None
+
+    def check_cover(self, calls: Sequence[Spent]) -> None:
+        """`NotCovered` when what was set aside for the task does not cover one more call beside these."""
+        cap, prices = self.request.cap, self.prices
+        if cap is None or prices is None:
+            return
+        cost = cost_of_calls(prices.models, (*calls, Spent(model=self.brief.model, unsettled=self.worst)))
+        if cost > cap:
+            raise NotCovered(f"this call may bring its cost to ${money(cost)}, and ${money(cap)} is set aside for it")
 
     def intent(self) -> Intent:
         """What is written down before the request."""
@@ -113,6 +131,10 @@ def attempt_of(request: AgentRequest) -> int:
     return request.used + activity.info().attempt
 
 
+class NotCovered(Exception):
+    """What is set aside for the task does not cover one more call."""
+
+
 class CallFailed(Exception):
     """A call without an answer that counts: why, which request it was, what it cost, and what came of it."""
 
@@ -135,6 +157,13 @@ def spent_in_vain(setbacks: Sequence[Setback], start: str) -> tuple[Try, ...]:
     )
 
 
+def tells_all(setbacks: Setbacks, start: str) -> bool:
+    """Whether the attempts that a start has used are all that it may have cost."""
+    return setbacks.whole and not any(
+        each.start == start and not each.used and _may_have_cost(each) for each in setbacks.all
+    )
+
+
 def used_up(setbacks: Sequence[Setback], start: str) -> tuple[Try, ...]:
     """The attempts that this start of a task has used."""
     return tuple(setback.told for setback in setbacks if setback.used and setback.start == start)
@@ -143,26 +172,27 @@ def used_up(setbacks: Sequence[Setback], start: str) -> tuple[Try, ...]:
 def failure(
     attempt: Attempt,
     failed: CallFailed,
-    setbacks: Sequence[Setback],
+    setbacks: Setbacks,
     *,
     output_ref: str | None,
     backoff: timedelta,
 ) -> ApplicationError:
     """The failure for Temporal to retry, or to keep as the last word: with all that is known in its details."""
     why, error = failed.why, attempt.error(failed.why)
-    met = 1 + sum(setback.told.error.type == error.type for setback in setbacks)
+    met = 1 + sum(setback.told.error.type == error.type for setback in setbacks.all)
     again = why.retryable and (why.at_most is None or met < why.at_most)
     doublings = min(attempt.number - 1, MOST_DOUBLINGS)
     delay = why.retry_after or backoff * 2**doublings * random.uniform(0.5, 1.5)  # noqa: S311
     details = Failed(
         asked=True,
+        accounted=setbacks.whole,
         status=TaskStatus.TIMED_OUT if why.timed_out else TaskStatus.FAILED,
         error=error,
         usage=failed.usage,
         unsettled=failed.unsettled,
         output_ref=output_ref,
         output_bytes=len(failed.text.encode()) if output_ref else 0,
-        tries=spent_in_vain(setbacks, attempt.start),
+        tries=spent_in_vain(setbacks.all, attempt.start),
         waited_s=round(failed.waited, 3),
     )
     return ApplicationError(

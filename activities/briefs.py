@@ -8,6 +8,7 @@ from collections import OrderedDict
 from activities.contract import AgentRequest
 from domain.briefing import Brief, brief_for
 from domain.models import Agent, Plan, Task
+from domain.prices import PriceList
 from store import Store, StoreError
 
 PLANS_KEPT = 8
@@ -25,6 +26,11 @@ class Briefs:
         """Who does the task of this request."""
         plan, tasks = await self._plan(request.plan_ref)
         return next(agent for agent in plan.agents if agent.name == tasks[request.task].agent)
+
+    async def prices(self, request: AgentRequest) -> PriceList | None:
+        """What models cost, as the run was shown."""
+        plan, _ = await self._plan(request.plan_ref)
+        return plan.prices
 
     async def for_request(self, request: AgentRequest) -> Brief:
         """What the agent of this request is told."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 
 from temporalio.exceptions import ApplicationError, FailureError, TerminatedError, is_cancelled_exception
 
 from domain.events import Event
-from domain.models import Failed, Input, Outcome, Priority, Stopped, TaskError, TaskStatus, Value
+from domain.models import Account, Failed, Input, Outcome, Priority, Stopped, TaskError, TaskStatus, Value
 
 RUN_AGENT = "run_agent"
 AWAIT_TASKS = "await_tasks"
 APPEND_EVENTS = "append_events"
 CLOSE_RUN = "close_run"
+SETTLE = "settle"
 
 QUOTA_BANK = "QuotaBank"
 DRAW = "draw"
@@ -42,6 +44,8 @@ class AgentRequest(Value):
     """Its place in the order of its run, where calls wait."""
     probe: bool = False
     """Whether it is to find out if a wall still stands: a provider without capacity is then that wall."""
+    cap: Decimal | None = None
+    """US dollars that the calls of this step may cost at most: what is not covered by it is not asked."""
 
 
 class AgentReply(Value):
@@ -75,6 +79,20 @@ class EventsRequest(Value):
 
     run: str
     events: tuple[Event, ...]
+
+
+class SettleRequest(Value):
+    """A task that ended without telling what its calls have cost."""
+
+    run: str
+    task: str
+    step: int
+
+
+class SettleReply(Value):
+    """What the ledger knows of it."""
+
+    account: Account
 
 
 class CloseRequest(Value):

@@ -8,7 +8,8 @@ from contextlib import suppress
 import structlog
 
 from activities.attempts import Attempt
-from activities.ledger import Landed, Ledger, Setback
+from activities.books import Books
+from activities.ledger import Landed, Ledger, Setback, Setbacks
 from store import Store, StoreUnavailable
 
 KEEP_PATIENCE = 10.0
@@ -23,14 +24,20 @@ class Keeper:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._ledger = Ledger(store)
+        self._books = Books(store)
 
     async def landed(self, attempt: Attempt) -> Landed | None:
         """What the provider has already said to this call."""
         return await self._ledger.landed(attempt.entry)
 
     async def intend(self, attempt: Attempt) -> int:
-        """Write down that a request is about to be made; its number."""
-        return await self._ledger.intend(attempt.entry, attempt.intent())
+        """Write down that a request is about to be made; its number. `NotCovered` when there is no money for it."""
+        request = attempt.request
+
+        async def covered() -> None:
+            attempt.check_cover(await self._books.calls(request.run, request.task, request.step))
+
+        return await self._ledger.intend(attempt.entry, attempt.intent(), covered if attempt.is_capped else None)
 
     async def keep(self, attempt: Attempt, landed: Landed) -> Landed:
         """Write down an answer, and give the one that stands. It is tried until it is done: nobody shall pay it again.
@@ -66,7 +73,7 @@ class Keeper:
         except StoreUnavailable as error:
             log.warning("setback_not_kept", error=type(error).__name__)
 
-    async def setbacks(self, attempt: Attempt, *, but: int | None = None) -> tuple[Setback, ...]:
+    async def setbacks(self, attempt: Attempt, *, but: int | None = None) -> Setbacks:
         """The requests before this attempt that brought nothing. What cannot be read now does not change an outcome."""
         try:
             return await self._ledger.setbacks(
@@ -74,7 +81,7 @@ class Keeper:
             )
         except StoreUnavailable as error:
             log.warning("setbacks_not_read", error=type(error).__name__)
-            return ()
+            return Setbacks(whole=False)
 
     async def keep_partial(self, text: str) -> str | None:
         """Keep what came of an answer that does not count, for people to read. It is never an input."""

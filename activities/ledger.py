@@ -8,6 +8,7 @@ at its worst case.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -16,6 +17,14 @@ from pydantic import Field
 from activities.model import Completion
 from domain.models import TaskError, Try, Usage, Value
 from store import REF, Store, StoreError
+
+Covered = Callable[[], Awaitable[None]]
+"""Raises when there is no money for one more call."""
+
+
+def step_key(run: str, task: str, step: int) -> str:
+    """Where the calls of one step of a task are."""
+    return f"{run}/{hashlib.sha256(task.encode()).hexdigest()[:32]}/{step}"
 
 
 @dataclass(frozen=True)
@@ -30,8 +39,7 @@ class Entry:
     @property
     def key(self) -> str:
         """Where it is in the store. The task's id is hashed: it may contain what a path must not."""
-        task = hashlib.sha256(self.task.encode()).hexdigest()[:32]
-        return f"{self.run}/{task}/{self.step}/{self.content.removeprefix('sha256:')}"
+        return f"{step_key(self.run, self.task, self.step)}/{self.content.removeprefix('sha256:')}"
 
 
 class Intent(Value):
@@ -57,6 +65,18 @@ class Setback(Value):
     start: str
     used: bool = True
     """Whether it used an attempt of its task. A wall uses none, nor does a worker that is stopped."""
+    output_ref: str | None = None
+    """What there was of an answer that was called off."""
+    output_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Setbacks:
+    """The requests of a call that brought nothing."""
+
+    all: tuple[Setback, ...] = ()
+    whole: bool = True
+    """Whether these are all that there were: one may still be under way, or the store did not answer."""
 
 
 class Kept(Value):
@@ -107,12 +127,19 @@ class Ledger:
         completion = Completion(text=text, usage=kept.usage, stop_reason=kept.stop_reason)
         return Landed(completion=completion, number=kept.number)
 
-    async def intend(self, entry: Entry, intent: Intent) -> int:
-        """Write down that a request is about to be made; gives its number. No two requests have the same one."""
+    async def intend(self, entry: Entry, intent: Intent, covered: Covered | None = None) -> int:
+        """Write down that a request is about to be made; gives its number. No two requests have the same one.
+
+        `covered` raises when there is no money for it beside the calls that were intended before. It is asked again
+        whenever somebody else was quicker, so that of two attempts at the last of the money one is refused.
+        """
         number = 1
-        while not await self._store.record(f"{entry.key}/intent-{number}", intent.model_dump(mode="json")):
+        while True:
+            if covered is not None:
+                await covered()
+            if await self._store.record(f"{entry.key}/intent-{number}", intent.model_dump(mode="json")):
+                return number
             number += 1
-        return number
 
     async def complete(self, entry: Entry, completion: Completion, number: int) -> Landed:
         """Keep what the provider said. The first word stands, and is what everybody gets to hear."""
@@ -130,13 +157,14 @@ class Ledger:
 
     async def setbacks(
         self, entry: Entry, *, start: str, attempt: int, but: int | None = None, worst: Usage = NOTHING
-    ) -> tuple[Setback, ...]:
+    ) -> Setbacks:
         """The requests before this attempt that brought nothing, in order; `but` is one that is told of elsewhere.
 
         One of this very start that nobody told of was lost with its worker, and is written down as that. One of an
-        earlier start was cut off when its worker was stopped. Of one whose entry is damaged nobody knows what it came
-        to: it counts at `worst`, which is the same for all requests of a call.
+        earlier start was cut off when its worker was stopped. One of this very attempt may still be under way. Of one
+        whose entry is damaged nobody knows what it came to: it counts at `worst`, the same for all requests of a call.
         """
+        whole = True
         found: list[Setback] = []
         number = 0
         while (intent := await self._intent(entry, number := number + 1)) is not None:
@@ -151,7 +179,9 @@ class Ledger:
             elif intent.attempt < attempt:
                 found.append(_lost(intent))
                 await self.fail(entry, number, found[-1])
-        return tuple(found)
+            else:
+                whole = False
+        return Setbacks(tuple(found), whole=whole)
 
     async def _intent(self, entry: Entry, number: int) -> Intent | Damaged | None:
         try:

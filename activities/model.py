@@ -139,6 +139,12 @@ class NoProgress(ModelError):
     timed_out = True
 
 
+class CalledOff(ModelError):
+    """The run ended, the task was stopped or its worker is going down while the call was under way."""
+
+    may_be_billed = True
+
+
 class AnswerTooLarge(ModelError):
     """The answer grew beyond what we keep."""
 

@@ -7,7 +7,17 @@ from datetime import UTC, datetime
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from activities.contract import APPEND_EVENTS, CLOSE_RUN, CloseReply, CloseRequest, EventsRequest
+from activities.books import Books
+from activities.contract import (
+    APPEND_EVENTS,
+    CLOSE_RUN,
+    SETTLE,
+    CloseReply,
+    CloseRequest,
+    EventsRequest,
+    SettleReply,
+    SettleRequest,
+)
 from activities.pin import OtherStore, Pin
 from activities.pulse import Pulse, beating
 from domain.catalog import entry_of
@@ -22,6 +32,7 @@ class RecordActivities:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._books = Books(store)
         self._pin = Pin(store)
 
     @activity.defn(name=APPEND_EVENTS)
@@ -29,6 +40,12 @@ class RecordActivities:
         """Append a segment to the event log of a run."""
         await self._check(request.run)
         await self._store.append_events(request.run, request.events)
+
+    @activity.defn(name=SETTLE)
+    async def settle(self, request: SettleRequest) -> SettleReply:
+        """What the calls of a task have cost that could not tell. Those that nobody told of count at their worst."""
+        await self._check(request.run)
+        return SettleReply(account=await self._books.account(request.run, request.task, request.step))
 
     @activity.defn(name=CLOSE_RUN)
     async def close_run(self, request: CloseRequest) -> CloseReply:

@@ -29,7 +29,7 @@ BROKEN = (TaskStatus.FAILED, TaskStatus.TIMED_OUT)
 def attention_of(run: Fold) -> tuple[Attention, ...]:
     """The most pressing first: while the run goes, what holds all of it up before what holds up one task."""
     if not run.ended:
-        return (*_stall(run), *_walls(run), *_approvals(run), *_failures(run, "retry"))
+        return (*_stall(run), *_walls(run), *_money(run), *_approvals(run), *_failures(run, "retry"))
     if run.status in ENDED_WELL:
         return ()
     failed = tuple(_failures(run, "status"))
@@ -69,6 +69,20 @@ def _walls(run: Fold) -> Iterator[Attention]:
                 do=f"{remedy}, then retry {run.run}",
                 what=wall.what,
             )
+
+
+def _money(run: Fold) -> Iterator[Attention]:
+    """A run that does nothing but wait for a larger budget."""
+    short = [id for id in run.of(TaskStatus.WAITING) if (wait := run.tasks[id].wait) and wait.reason == "budget"]
+    if short and not run.of(TaskStatus.RUNNING):
+        wait = run.tasks[short[0]].wait
+        yield Attention(
+            kind="budget",
+            task=short[0],
+            since=wait.since if wait else None,
+            do=f"set {run.run} --budget USD",
+            what=wait.what if wait else None,
+        )
 
 
 def _remedy(place: str, wall: Wall) -> str | None:

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 from domain.graph import in_order
 from domain.models import Deadline, Pace, Priority
+from domain.prices import Price
 from domain.progress import Outline, OutlineTask
 
 URGENCY = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2}
@@ -38,6 +39,10 @@ class Chart:
         """The model that does a task; of plans that do not tell it, the agent stands for it."""
         agent = self.tasks[id].agent
         return self.outline.models.get(agent, agent)
+
+    def price(self, id: str) -> Price | None:
+        """What the model of a task costs, where that is known."""
+        return self.outline.prices.get(self.model(id))
 
     def order(self, started: datetime | None) -> Order:
         """The order among ready tasks: by urgency, or as the plan has them."""

@@ -23,6 +23,9 @@ class Cost(Value):
     """What of it went to attempts in vain."""
     unsettled_usd: Usd | None = None
     """What attempts in vain may have cost on top, at most: nobody came to say."""
+    reserved_usd: Usd = NOTHING
+    """What is set aside for tasks at work."""
+    budget_usd: Usd | None = None
     price_source: str | None = None
     unpriced: tuple[str, ...] = ()
     """Models of the plan that have no price."""

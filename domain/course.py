@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
+from decimal import Decimal
 
 from pydantic import JsonValue
 
-from domain import barriers, places, settling, timing
+from domain import barriers, places, purse, settling, timing
 from domain.chart import Chart
 from domain.events import EventType, timestamp
 from domain.models import (
+    Account,
     Answered,
     Failed,
     Input,
@@ -27,7 +29,8 @@ from domain.models import (
     Try,
     Usage,
 )
-from domain.progress import Census, Ended, Outline, OutlineTask, Progress, Waiting
+from domain.prices import NOTHING
+from domain.progress import Census, Ended, Outline, OutlineTask, Owed, Progress, Waiting
 from domain.step import Draft, Step
 
 REFUSED_AT_FIRST = {"key": "KeyRefused", "model": "ModelUnknown"}
@@ -55,10 +58,13 @@ class Course:
 
     # Steps
 
-    def begin(self, now: datetime) -> Step:
-        """The first step: every task is known, those without needs are ready."""
+    def begin(self, now: datetime, before: Decimal = NOTHING) -> Step:
+        """The first step: every task is known, those without needs are ready.
+
+        `before` is what the runs have spent that this one goes on from.
+        """
         outline = self.chart.outline
-        draft = Draft(Progress(started=now), now)
+        draft = Draft(Progress(started=now, before=before), now)
         draft.tell(EventType.RUN_SUBMITTED)
         draft.tell(
             EventType.RUN_STARTED,
@@ -77,10 +83,12 @@ class Course:
 
     def launch(self, progress: Progress, now: datetime) -> Step:
         """Start the first ready tasks that have a place and an instance of their agent, and no wall before them."""
-        if progress.paused or progress.cancelled or progress.late:
+        if progress.paused or progress.cancelled or progress.late or progress.broke:
             return Step(progress)
         draft = Draft(progress, now)
         starts, held_back = places.fill(self.chart, draft)
+        if purse.is_broke(self.chart, draft):
+            purse.stop(self.chart, draft)
         self._tell_of_rest(draft)
         return draft.done(starts, held_back=held_back)
 
@@ -91,13 +99,14 @@ class Course:
         draft = Draft(progress, now)
         del draft.active[id]
         ordered = draft.stopping.pop(id, None)
+        purse.settle(self.chart, draft, id, outcome)
         spent = _count_tries(draft, id, outcome)
         match outcome:
             case Answered():
                 draft.usage += outcome.usage
                 draft.proven[self.chart.model(id)] = None
                 barriers.passed(self.chart, draft, id)
-                end = Ended(status=TaskStatus.SUCCEEDED, ref=outcome.output_ref)
+                end = Ended(status=TaskStatus.SUCCEEDED, ref=outcome.output_ref, size=outcome.output_bytes)
                 self._end(draft, id, end, **_answer(outcome, spent))
             case Failed():
                 draft.usage += outcome.usage
@@ -116,6 +125,12 @@ class Course:
                 self._end_as_ordered(draft, id, end, None, spent)
             case Parked():
                 self._park(draft, id, outcome, spent)
+        return draft.done()
+
+    def settled(self, progress: Progress, owed: Owed, account: Account, now: datetime) -> Step:
+        """The ledger was asked what a task has cost that could not tell."""
+        draft = Draft(progress, now)
+        purse.settle_from_ledger(self.chart, draft, owed, account)
         return draft.done()
 
     def wake(self, progress: Progress, now: datetime) -> Step:
@@ -141,6 +156,7 @@ class Course:
             status = TaskStatus.CANCELLED if task.id in draft.begun else TaskStatus.NOT_STARTED
             reason = "the run was cancelled"
             draft.ended[task.id] = Ended(status=status, why=reason)
+            draft.close_account(task.id)
             draft.tell(EventType.TASK_SKIPPED, task.id, status=status, reason=reason, cause=None)
         return draft.done()
 
@@ -180,6 +196,8 @@ class Course:
         if progress.cancelled:
             return RunStatus.CANCELLED
         everything = all(end.status is TaskStatus.SUCCEEDED for end in progress.ended.values())
+        if progress.broke:
+            return RunStatus.BUDGET_STOPPED
         if progress.late and not everything:
             return RunStatus.DEADLINE_PASSED
         finals = [progress.ended[id] for id in self.chart.finals]
@@ -227,7 +245,12 @@ class Course:
         return self._end(draft, id, end, **_failure(last.model_copy(update={"error": error}), spent))
 
     def _park(self, draft: Draft, id: str, parked: Parked, spent: Usage) -> None:
-        given_back = parked.why == "worker" and parked.until is None
+        if parked.why == "budget" and not parked.tries:
+            # What was set aside covers one call at least: there is nothing to wait for, whatever it is that is wrong.
+            error = TaskError(type="NotCovered", message=parked.what, attempt=draft.used.get(id, 0) + 1)
+            end = Ended(status=TaskStatus.FAILED, why=parked.what, cause=id)
+            return self._end(draft, id, end, **_failure(Failed(error=error), spent))
+        given_back = parked.why == "budget" or (parked.why == "worker" and parked.until is None)
         if given_back or (parked.why == "pause" and not draft.paused):
             return settling.make_ready(self.chart, draft, id)
         if parked.wall is None:

@@ -26,6 +26,7 @@ WAITS_FOR = {
     "pause": "the run to be resumed",
     "worker": "a worker",
     "approval": "approval",
+    "budget": "money",
     "pool": "its agent, which is at work as often as it may be",
 }
 
@@ -193,7 +194,7 @@ def _wall(place: str, wall: Wall, now: datetime) -> str:
 def _wait(wait: Waiting, now: datetime) -> str:
     until = f"until {clock(wait.until, now)} " if wait.until else ""
     what = code(wait.what, MESSAGE_WIDTH)
-    return f"{until}for {WAITS_FOR[wait.reason]} ({what}), since {clock(wait.since, now)}"
+    return f"{until}for {WAITS_FOR.get(wait.reason, wait.reason)} ({what}), since {clock(wait.since, now)}"
 
 
 def _end(end: Ended) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, KeysView
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, Literal
 
 from domain.barriers import ACCOUNT, at_agent, place_of
@@ -13,6 +14,7 @@ from domain.board import Live, Page, later, latest, of_this_start
 from domain.costs import Bills
 from domain.events import Event, EventType, timestamp
 from domain.models import ENDED_RUN, Input, Plan, RunStatus, TaskError, TaskStatus, Usage
+from domain.prices import NOTHING
 from domain.progress import Census, Wall
 from domain.report import AttemptReport, Decision
 from domain.stalls import Stall
@@ -54,6 +56,8 @@ class TaskPicture:
     output_ref: str | None = None
     output_bytes: int = 0
     live: Live | None = None
+    reserved: Decimal = NOTHING
+    """What is set aside for it while it is at work."""
     told: dict[str, Input] = field(default_factory=dict)
     """What it was told of needs that were done again after it had started."""
 
@@ -82,6 +86,7 @@ class Fold:
         self.stall: Stall | None = None
         """Why the run stands still, when whoever looks has found that it does."""
         self.max_concurrency = plan.max_concurrency
+        self.budget = plan.budget
         self.wave = 0
         self.walls: dict[str, Wall] = {}
         """Walls, by the model that they stand before; under the empty name, before the whole account."""
@@ -208,6 +213,7 @@ class Fold:
                 self.paused = False
             case EventType.RUN_CHANGED:
                 self.max_concurrency = data.get("max_concurrency") or self.max_concurrency
+                self.budget = Decimal(data["budget_usd"]) if data.get("budget_usd") else self.budget
             case EventType.WAVE_STARTED:
                 self.wave = data["number"]
             case EventType.QUOTA_WALL:
@@ -233,17 +239,18 @@ class Fold:
             case EventType.TASK_STARTED:
                 self._move(id, TaskStatus.RUNNING, time)
                 task.started = task.started or time
+                task.reserved = Decimal(data.get("reserved_usd", 0))
                 task.told.clear()
                 self._peak = max(self._peak, self._tally.count(TaskStatus.RUNNING))
             case EventType.TASK_WAITING:
                 wait = Wait(reason=data["for"], what=data["what"], since=timestamp(time), until=data["until"])
                 self._move(id, TaskStatus.WAITING, time, wait)
-            case EventType.TASK_RETRIED if "error" in data:
-                self._add_attempt(id, data)
             case EventType.TASK_RETRIED:
-                self._do_again(id, time)
+                self._add_attempt(id, data) if "error" in data else self._do_again(id, time)
             case EventType.TASK_COMPLETED | EventType.TASK_FAILED | EventType.TASK_SKIPPED:
                 self._end(id, time, data)
+            case EventType.TASK_SETTLED:
+                self._settle(id, data)
             case EventType.APPROVAL_NEEDED:
                 task.approval = None
             case EventType.APPROVAL_GIVEN | EventType.APPROVAL_REFUSED | EventType.APPROVAL_EXPIRED:
@@ -320,6 +327,14 @@ class Fold:
             task.error = TaskError.model_validate(data["error"])
         elif "reason" in data:
             task.error = TaskError(type=task.status.value.title().replace("_", ""), message=data["reason"])
+
+    def _settle(self, id: str, data: dict[str, Any]) -> None:
+        """A task that could not tell has been looked up: what it has cost, and what there is of its answer."""
+        task = self.tasks[id]
+        task.attempts = max(task.attempts, data.get("attempts", 0))
+        if task.output_ref is None and task.ended is not None:
+            task.output_ref, task.output_bytes = data.get("output_ref"), data.get("output_bytes", 0)
+        self._bill(id, data, in_vain=True)
 
     def _bill(self, id: str, data: dict[str, Any], *, in_vain: bool) -> None:
         task = self.tasks[id]

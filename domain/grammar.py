@@ -11,6 +11,7 @@ from domain.notation import (
     Capabilities,
     Concurrency,
     DeadlineText,
+    Dollars,
     Expiry,
     Id,
     Item,
@@ -19,6 +20,7 @@ from domain.notation import (
     MaxTokens,
     Name,
     NotNothing,
+    OnBudget,
     PaceName,
     Payload,
     PolicyName,
@@ -98,7 +100,7 @@ class DefaultsForm(Form):
     """The keys of a task that may also stand in `defaults`."""
 
     later: ClassVar[frozenset[str]] = frozenset(
-        {"budget_usd", "latency", "merge", "on_budget", "plan", "replan", "review", "schema", "workspace"}
+        {"budget_usd", "latency", "merge", "plan", "replan", "review", "schema", "workspace"}
     )
     agent: Text | None = None
     capability: Capabilities | None = None
@@ -143,12 +145,13 @@ class AgentForm(Form):
 class PlanForm(Form):
     """The top of a plan. Tasks, agents and defaults are checked one by one, each on its own."""
 
-    later: ClassVar[frozenset[str]] = frozenset({"budget_usd", "on_budget"})
     elsewhere: ClassVar[frozenset[str]] = frozenset({"agents", "defaults", "tasks"})
     name: Name | None = None
     max_concurrency: Concurrency | None = None
     mode: PaceName | None = None
     deadline: DeadlineText | None = None
+    budget_usd: Dollars | None = None
+    on_budget: OnBudget | None = None
     params: dict[Name, ParamForm] | None = None
     agents: list[Any] | None = None
     defaults: dict[str, Any] | None = None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime, timedelta
+from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
 from domain.prices import PriceList
+from domain.values import Spent as Spent  # noqa: PLC0414
 from domain.values import Usage as Usage  # noqa: PLC0414  part of the vocabulary: everyone finds it here
 from domain.values import Value as Value  # noqa: PLC0414
 
@@ -65,6 +67,7 @@ class RunStatus(StrEnum):
     PARTIAL = "PARTIAL"
     FAILED = "FAILED"
     CANCELLED = "CANCELLED"
+    BUDGET_STOPPED = "BUDGET_STOPPED"
     DEADLINE_PASSED = "DEADLINE_PASSED"
 
 
@@ -73,6 +76,8 @@ ENDED_RUN = frozenset(RunStatus) - GOING_RUN
 
 Deadline = timedelta | datetime
 """So long after the start of the run, or at this time."""
+
+OnBudget = Literal["stop", "wait"]
 
 
 class Need(Value):
@@ -157,10 +162,25 @@ class Plan(Value):
     max_concurrency: int
     mode: Pace = Pace.WINDOW
     deadline: Deadline | None = None
+    budget: Decimal | None = None
+    """US dollars that the run and its retries together may spend."""
+    on_budget: OnBudget = "stop"
+    """What happens when nothing that is left fits the budget."""
     agents: tuple[Agent, ...]
     tasks: tuple[Task, ...]
     prices: PriceList | None = None
     """What its models cost, as the person who submitted it was shown. None before 0.5.0: its cost is not known."""
+
+
+class Account(Value):
+    """What the ledger knows of one step of a task."""
+
+    calls: tuple[Spent, ...] = ()
+    attempts: int = 0
+    """The number of the last attempt that made a call."""
+    output_ref: str | None = None
+    """What there is of an answer that was cut off."""
+    output_bytes: int = 0
 
 
 class Input(Value):
@@ -205,6 +225,10 @@ class Answered(Value):
     """The attempts before, in vain. Their usage is not in `usage`."""
     waited_s: float = 0.0
     """Seconds for which its last attempt waited for quota."""
+    aside: tuple[Spent, ...] = ()
+    """Calls beside the answer itself, such as that for its summary."""
+    accounted: bool = False
+    """Whether every call is told of that may have cost something: the ledger may not have answered."""
 
 
 class Failed(Value):
@@ -222,6 +246,8 @@ class Failed(Value):
     """The attempts before the last one."""
     asked: bool = False
     """Whether the provider was asked, and took the call: not when a worker or the store was lost before."""
+    accounted: bool = False
+    """Whether every call is told of that may have cost something. A worker that was lost tells nothing."""
     waited_s: float = 0.0
     """Seconds for which its last attempt waited for quota."""
 
@@ -237,13 +263,15 @@ class Parked(Value):
     """A condition around the call, not a fault of it: start again at `until`, no attempt used."""
 
     kind: Literal["parked"] = "parked"
-    why: Literal["wall", "pause", "worker"]
+    why: Literal["wall", "pause", "worker", "budget"]
     what: str
     until: datetime | None = None
     wall: WallKind | None = None
     """Of a wall: which. None only in histories before 0.3.0, where every task had a wall of its own."""
     tries: tuple[Try, ...] = ()
     """The attempts that this start has used before it met the condition."""
+    accounted: bool = False
+    """Whether every call of this start is told of that may have cost something."""
 
 
 class Stopped(Value):

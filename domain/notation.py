@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, JsonValue, WithJsonSchema
@@ -16,6 +17,7 @@ RESERVED_IDS = frozenset({"item", "params"})
 LONGEST_TIMEOUT = timedelta(hours=24)
 LONGEST_WAIT = timedelta(days=14)
 MAX_QUESTION = 500
+MOST_DOLLARS = 1_000_000
 
 _ID = re.compile(r"[^\W_][\w.-]*")
 _NAME = re.compile(r"[^\W_][\w-]*")
@@ -68,6 +70,19 @@ def _at_most(longest: timedelta, shown: str) -> BeforeValidator:
 def _deadline(value: Any) -> Deadline:
     """What YAML 1.1 takes for a date need not be quoted here: a time is what it is either way."""
     return deadlines.deadline(value if isinstance(value, str) else "")
+
+
+def _dollars(value: Any) -> Decimal:
+    """An amount of money, exactly as it is written: a number of YAML is read by its digits, never as a float."""
+    try:
+        amount = Decimal(str(value)) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
+    except InvalidOperation:
+        amount = None
+    if amount is None or not amount.is_finite():
+        raise Mistake("must be an amount in US dollars", "such as 0.50")
+    if not 0 < amount <= MOST_DOLLARS:
+        raise Mistake(f"must be more than 0 and at most {MOST_DOLLARS:,}")
+    return amount
 
 
 def _not_nothing(value: Any) -> Any:
@@ -144,6 +159,11 @@ Capabilities = Annotated[
     Field(min_length=1),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
 ]
+Dollars = Annotated[
+    Decimal,
+    BeforeValidator(_dollars),
+    WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": MOST_DOLLARS}),
+]
 Concurrency = Annotated[int, Field(ge=1, le=500)]
 Attempts = Annotated[int, Field(ge=1, le=4)]
 MaxTokens = Annotated[int, Field(ge=1, le=200_000)]
@@ -152,4 +172,5 @@ Payload = Annotated[dict[str, JsonValue], BeforeValidator(_plain)]
 PolicyName = Literal["require", "tolerate", "optional"]
 PriorityName = Literal["low", "normal", "high"]
 PaceName = Literal["window", "waves"]
+OnBudget = Literal["stop", "wait"]
 Expiry = Literal["reject", "approve"]

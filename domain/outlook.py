@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from domain import barriers, waits
+from domain import barriers, purse, waits
 from domain.chart import Chart
 from domain.models import Pace
 from domain.progress import Progress
@@ -48,6 +48,8 @@ def _of_ready(chart: Chart, progress: Progress, id: str, busy: Counter[str]) -> 
     walls = [progress.barriers.get(place) for place in barriers.places_before(chart, id)]
     if standing := [wall for wall in walls if wall is not None and wall.probe != id]:
         return waits.for_a_wall(max(standing, key=lambda wall: wall.until), since)
+    if purse.short(progress):
+        return waits.for_money(since)
     if outline.mode is Pace.WAVES:
         return waits.for_a_wave(progress.waves, since)
     pool = outline.pools.get(agent)

@@ -18,6 +18,7 @@ from domain.events import timestamp
 from domain.fold import WALLED, Fold, TaskPicture
 from domain.graph import final_tasks
 from domain.models import Pace, Plan, Task, TaskStatus, Usage
+from domain.prices import NOTHING
 from domain.report import Attention, Concurrency, Doing, Report, TaskReport
 from domain.tempo import tempo_of
 from domain.waits import Wait, stamp
@@ -49,6 +50,11 @@ class Picture(Fold):
         return attention_of(self)
 
     @property
+    def short(self) -> bool:
+        """Whether a task waits for money: nobody passes it."""
+        return any((wait := self.tasks[id].wait) and wait.reason == "budget" for id in self.of(TaskStatus.WAITING))
+
+    @property
     def has_places(self) -> bool:
         """Whether more tasks may be at work than are."""
         return len(self.of(TaskStatus.RUNNING)) < self.max_concurrency
@@ -66,6 +72,8 @@ class Picture(Fold):
             actual_usd=charged.actual if charged else None,
             retries_usd=charged.retries if charged else None,
             unsettled_usd=charged.unsettled if charged else None,
+            reserved_usd=sum((self.tasks[id].reserved for id in self.of(TaskStatus.RUNNING)), NOTHING),
+            budget_usd=self.budget,
             price_source=prices.label if prices is not None else None,
             unpriced=tuple(sorted(models - prices.models.keys())) if prices is not None else (),
         )
@@ -174,6 +182,8 @@ class Picture(Fold):
             return waits.for_the_pause(seen.since)
         if (wall := self.wall_before(task.id)) is not None:
             return waits.for_a_wall(wall, seen.since)
+        if self.short:
+            return waits.for_money(seen.since)
         if self.plan.mode is Pace.WAVES:
             return waits.for_a_wave(self.wave, seen.since)
         most = self.agents[task.agent].max_concurrency

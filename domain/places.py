@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from domain import barriers
+from domain import barriers, purse
 from domain.chart import Chart
 from domain.events import EventType
 from domain.models import Pace
+from domain.prices import money
 from domain.progress import Progress
 from domain.step import Draft
 
@@ -20,13 +21,14 @@ def fill(chart: Chart, draft: Draft) -> tuple[list[str], bool]:
     """Start whatever may start now; whether more could, but not in the same breath."""
     outline = chart.outline
     places = draft.max_concurrency or outline.max_concurrency
+    purse.look_again(chart, draft)
     if outline.mode is Pace.WAVES:
         _keep_waves(chart, draft, places)
     order = chart.order(draft.started)
     busy = Counter(chart.tasks[id].agent for id in draft.active)
     starts: list[str] = []
     carried = 0
-    while len(draft.active) < places:
+    while len(draft.active) < places and not (draft.active and purse.short(draft)):
         full = {agent for agent, pool in outline.pools.items() if busy[agent] >= pool}
         rank = min((rank for agent, rank in _firsts(chart, draft) if agent not in full), default=None)
         if rank is None:
@@ -35,8 +37,11 @@ def fill(chart: Chart, draft: Draft) -> tuple[list[str], bool]:
         if starts and carried + len(task.needs) > INPUTS_AT_ONCE:
             draft.peak = max(draft.peak, len(draft.active))
             return starts, True
-        carried += len(task.needs)
         draft.ready[task.agent].remove(rank)
+        if not purse.reserve(chart, draft, task.id):
+            purse.wait_for_money(chart, draft, task.id)  # nobody passes it while something is at work that will settle
+            continue
+        carried += len(task.needs)
         busy[task.agent] += 1
         starts.append(task.id)
         _start(chart, draft, task.id)
@@ -69,7 +74,8 @@ def _start(chart: Chart, draft: Draft, id: str) -> None:
     limit = chart.tasks[id].time_limit
     if limit is not None:
         draft.limits.setdefault(id, draft.now + limit)
-    draft.tell(EventType.TASK_STARTED, id)
+    held = draft.reserved.get(id)
+    draft.tell(EventType.TASK_STARTED, id, **({"reserved_usd": money(held.usd)} if held is not None else {}))
 
 
 def _firsts(chart: Chart, draft: Draft) -> Iterator[tuple[str, int]]:

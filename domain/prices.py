@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Annotated
 
 from pydantic import Field, PlainSerializer
 
-from domain.values import Usage, Value
+from domain.values import Spent, Usage, Value
 
 MILLION = 1_000_000
 NOTHING = Decimal(0)
@@ -120,3 +120,16 @@ def worst_cost(price: Price, usage: Usage) -> Decimal:
     dearest_out = max(each.output for each in rates)
     tokens_in = usage.input + usage.cache_read + usage.cache_write
     return (dearest_in * tokens_in + dearest_out * usage.output) / MILLION
+
+
+def cost_of_calls(prices: Mapping[str, Price], calls: Iterable[Spent]) -> Decimal:
+    """What these calls have cost; those of which nobody told the end count at their worst case."""
+    return sum((_cost(prices.get(call.model), call) for call in calls), NOTHING)
+
+
+def _cost(price: Price | None, call: Spent) -> Decimal:
+    if price is None:
+        return NOTHING  # nobody limits what has no price: a budget is not let in without one
+    if call.unsettled == Usage():
+        return cost_of(price, call.usage)
+    return worst_cost(price, call.usage + call.unsettled)

@@ -6,13 +6,30 @@ fit one payload. How it changes is in `course.py`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Literal
 
 from pydantic import Field
 
-from domain.models import Approval, Deadline, Pace, Plan, Policy, Priority, TaskStatus, Usage, Value, WallKind
+from domain.models import (
+    Approval,
+    Deadline,
+    OnBudget,
+    Pace,
+    Plan,
+    Policy,
+    Priority,
+    Spent,
+    TaskStatus,
+    Usage,
+    Value,
+    WallKind,
+)
+from domain.prices import NOTHING, Price
 from domain.steering import Steered
+from domain.weighing import files_weight, fixed_weight, repeats
 
 
 class OutlineTask(Value):
@@ -28,6 +45,13 @@ class OutlineTask(Value):
     timeout: timedelta
     time_limit: timedelta | None = None
     attempts: int
+    max_tokens: int = 0
+    weight: int = 0
+    """Tokens that its brief can be at most before files, results and notes are put into it."""
+    files: int = 0
+    """Bytes of its files."""
+    repeats: dict[str, int] = Field(default_factory=dict)
+    """How often a result stands in its prompt, of those that stand there more than once."""
 
 
 class Outline(Value):
@@ -41,11 +65,18 @@ class Outline(Value):
     pools: dict[str, int] = Field(default_factory=dict)
     models: dict[str, str] = Field(default_factory=dict)
     """The model of each agent: a wall of one model stops no other."""
+    counted: bool = False
+    """Whether the calls of a task that could not tell are asked of the ledger. Not in plans before 0.5.0."""
+    budget: Decimal | None = None
+    on_budget: OnBudget = "stop"
+    prices: dict[str, Price] = Field(default_factory=dict)
+    """What each model costs, where that is known."""
     tasks: tuple[OutlineTask, ...]
 
 
 def outline_of(plan: Plan) -> Outline:
     """The outline of a plan: what travels to the supervisor, beside the reference of the whole."""
+    prices = plan.prices.models if plan.prices is not None else {}
     return Outline(
         max_concurrency=plan.max_concurrency,
         mode=plan.mode,
@@ -53,6 +84,10 @@ def outline_of(plan: Plan) -> Outline:
         by_urgency=True,
         pools={agent.name: agent.max_concurrency for agent in plan.agents if agent.max_concurrency is not None},
         models={agent.name: agent.model for agent in plan.agents},
+        counted=True,
+        budget=plan.budget,
+        on_budget=plan.on_budget,
+        prices=prices,
         tasks=tuple(
             OutlineTask(
                 id=task.id,
@@ -65,6 +100,10 @@ def outline_of(plan: Plan) -> Outline:
                 timeout=task.timeout,
                 time_limit=task.time_limit,
                 attempts=task.attempts,
+                max_tokens=task.max_tokens,
+                weight=fixed_weight(plan, task) if prices else 0,
+                files=files_weight(task),
+                repeats=repeats(task),
             )
             for task in plan.tasks
         ),
@@ -78,12 +117,14 @@ class Ended(Value):
     ref: str | None = None
     why: str | None = None
     cause: str | None = None
+    size: int = 0
+    """Bytes of the result."""
 
 
 class Waiting(Value):
-    """A task that waits outside: for a person, for a wall to pass, for a worker, or for the run to be resumed."""
+    """A task that waits outside: for a person, a wall to pass, a worker, money, or for the run to be resumed."""
 
-    why: Literal["wall", "pause", "worker", "approval"]
+    why: Literal["wall", "pause", "worker", "approval", "budget"]
     what: str
     since: datetime
     until: datetime | None = None
@@ -111,6 +152,53 @@ class Wall(Value):
     probes: int = 0
     probe: str | None = None
     """The task that finds out whether it still stands."""
+
+
+class Reserve(Value):
+    """What is set aside for a task at work: money for so many calls at their worst case."""
+
+    usd: Decimal
+    attempts: int
+
+
+class Told(Value):
+    """What starts of a task have told of their calls, in money and in tokens."""
+
+    usd: Decimal = NOTHING
+    usage: Usage = Usage()
+    unsettled: Usage = Usage()
+    loose: bool = False
+    """Whether some start could not tell of all its calls, and counts at its worst case."""
+
+    @classmethod
+    def of(cls, usd: Decimal, calls: Iterable[Spent], *, loose: bool = False) -> Told:
+        """These calls, counted with so much."""
+        usage = unsettled = Usage()
+        for call in calls:
+            usage, unsettled = usage + call.usage, unsettled + call.unsettled
+        return cls(usd=usd, usage=usage, unsettled=unsettled, loose=loose)
+
+    def __add__(self, other: Told) -> Told:
+        return Told(
+            usd=self.usd + other.usd,
+            usage=self.usage + other.usage,
+            unsettled=self.unsettled + other.unsettled,
+            loose=self.loose or other.loose,
+        )
+
+    def __sub__(self, other: Told) -> Told:
+        return Told(
+            usd=self.usd - other.usd, usage=self.usage - other.usage, unsettled=self.unsettled - other.unsettled
+        )
+
+
+class Owed(Value):
+    """A task that has ended and could not tell what it has cost: its worst case counts until the ledger was asked."""
+
+    task: str
+    step: int
+    told: Told
+    """What was counted and told of that step so far."""
 
 
 class Census(Value):
@@ -168,6 +256,22 @@ class Progress(Value):
     max_concurrency: int | None = None
     """What a person has set while the run is going."""
     usage: Usage = Usage()
+    budget: Decimal | None = None
+    """What a person has set while the run is going."""
+    before: Decimal = NOTHING
+    """What the runs have spent that this one goes on from."""
+    spent: Decimal = NOTHING
+    """What the tasks have cost; of those that could not tell, their worst case."""
+    reserved: dict[str, Reserve] = Field(default_factory=dict)
+    """What is set aside for tasks at work."""
+    owing: tuple[Owed, ...] = ()
+    """What is not known yet of tasks that have ended."""
+    told: dict[str, Told] = Field(default_factory=dict)
+    """What starts have told of tasks that have not ended."""
+    low: bool = False
+    """Whether it was told that little of the budget is left."""
+    broke: bool = False
+    """Whether the run was ended because nothing that is left fits the budget."""
     peak: int = 0
     paused: bool = False
     cancelled: bool = False

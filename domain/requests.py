@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
+from decimal import Decimal
 
 from pydantic import JsonValue
 
-from domain import barriers, settling
+from domain import barriers, purse, settling
 from domain.chart import Chart
 from domain.events import EventType
 from domain.models import TaskStatus
+from domain.prices import money
 from domain.progress import Ended, Progress
 from domain.steering import Setting, Steered, Steering, TaskSteering
 from domain.step import Draft, Step
@@ -61,15 +63,22 @@ class Requests:
         return draft.done(answer=Steered(done="resumed"))
 
     def set(self, progress: Progress, asked: Setting, now: datetime) -> Step:
-        """Change how many tasks may be at work at once."""
+        """Change how many tasks may be at work at once, or what the run may spend."""
         draft = self._draft(progress, now)
-        if asked.max_concurrency is None:
-            raise Refused("nothing to set: give max_concurrency")
-        if (draft.max_concurrency or self._chart.outline.max_concurrency) == asked.max_concurrency:
-            raise Refused(f"max_concurrency is {asked.max_concurrency} already")
-        draft.max_concurrency = asked.max_concurrency
-        draft.tell(EventType.RUN_CHANGED, max_concurrency=asked.max_concurrency, **_who(asked))
-        return draft.done(answer=Steered(done=f"max_concurrency is {asked.max_concurrency}"))
+        if asked.max_concurrency is None and asked.budget_usd is None:
+            raise Refused("nothing to set: give max_concurrency or budget_usd")
+        done: list[str] = []
+        changes: dict[str, JsonValue] = {}
+        if asked.max_concurrency is not None:
+            self._set_places(draft, asked.max_concurrency)
+            changes["max_concurrency"] = asked.max_concurrency
+            done.append(f"max_concurrency is {asked.max_concurrency}")
+        if asked.budget_usd is not None:
+            self._set_budget(draft, asked.budget_usd)
+            changes["budget_usd"] = money(asked.budget_usd)
+            done.append(f"the budget is ${money(asked.budget_usd)}")
+        draft.tell(EventType.RUN_CHANGED, **changes, **_who(asked))
+        return draft.done(answer=Steered(done=", ".join(done)))
 
     def approve(self, progress: Progress, asked: TaskSteering, now: datetime) -> Step:
         """Let tasks start that wait for it; the note goes to their agents."""
@@ -137,9 +146,25 @@ class Requests:
     # How it is done
 
     def _draft(self, progress: Progress, now: datetime) -> Draft:
-        if progress.cancelled or progress.late or len(progress.ended) == len(self._chart.tasks):
+        if progress.cancelled or progress.late or progress.broke or len(progress.ended) == len(self._chart.tasks):
             raise Refused("the run is at its end")
         return Draft(progress, now)
+
+    def _set_places(self, draft: Draft, places: int) -> None:
+        if (draft.max_concurrency or self._chart.outline.max_concurrency) == places:
+            raise Refused(f"max_concurrency is {places} already")
+        draft.max_concurrency = places
+
+    def _set_budget(self, draft: Draft, budget: Decimal) -> None:
+        """What is spent or may be spent by calls at work cannot be taken back: a budget below that would be a lie."""
+        if unpriced := sorted({*self._chart.outline.models.values()} - self._chart.outline.prices.keys()):
+            raise Refused(f"there is no price for the model {unpriced[0]!r}, so its money cannot be counted")
+        if purse.limit(self._chart, draft) == budget:
+            raise Refused(f"the budget is ${money(budget)} already")
+        if (gone := purse.committed(draft)) > budget:
+            raise Refused(f"${money(gone)} is spent already, or may be by calls at work")
+        draft.budget = budget
+        draft.low = False
 
     def _known(self, asked: TaskSteering) -> tuple[str, ...]:
         if not asked.tasks:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 
 from pydantic import Field
 
 from domain.events import Event
 from domain.models import Input, Priority, RunStatus, Usage, Value
+from domain.prices import NOTHING
 from domain.progress import Census, Outline, Progress
 from domain.waits import Wait
 
@@ -25,6 +27,8 @@ class RunInput(Value):
     """Continue as new after so many tasks, where a test wants it sooner than the server suggests it."""
     attributes: bool = False
     """Whether the server knows our search attributes."""
+    before: Decimal = NOTHING
+    """What the runs have spent that this one goes on from: a budget is one for all of them."""
 
 
 class RunSummary(Value):
@@ -70,3 +74,5 @@ class TaskInput(Value):
     """Its place in the order of its run, where calls wait: deadlines and the way that is left are in it."""
     probe: bool = False
     """Whether it is to find out if a wall still stands."""
+    cap: Decimal | None = None
+    """US dollars that the calls of this step may cost at most, all its starts together. None: nobody counts."""

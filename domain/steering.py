@@ -5,6 +5,7 @@ Usable from the command line, the Temporal Web UI and the `temporal` command, as
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Annotated
 
 from pydantic import ConfigDict, Field
@@ -34,6 +35,7 @@ class Setting(Steering):
     """The input of `set`."""
 
     max_concurrency: Annotated[int, Field(ge=1, le=500)] | None = None
+    budget_usd: Annotated[Decimal, Field(ge=0, le=1_000_000, allow_inf_nan=False)] | None = None
 
 
 class Steered(Value):

@@ -9,7 +9,7 @@ from datetime import datetime
 from pydantic import JsonValue
 
 from domain.events import Event, EventType
-from domain.progress import Progress
+from domain.progress import Owed, Progress
 from domain.steering import Steered
 
 
@@ -57,6 +57,11 @@ class Draft:
         self.ready = {agent: list(line) for agent, line in given.ready.items()}
         self.max_concurrency = given.max_concurrency
         self.usage = given.usage
+        self.budget, self.before, self.spent = given.budget, given.before, given.spent
+        self.reserved = dict(given.reserved)
+        self.owing = list(given.owing)
+        self.told = dict(given.told)
+        self.low, self.broke = given.low, given.broke
         self.peak = given.peak
         self.paused, self.cancelled = given.paused, given.cancelled
         self.late, self.resting = given.late, given.resting
@@ -68,6 +73,12 @@ class Draft:
         for place, wall in self.barriers.items():
             if wall.probe == id and place != but:
                 self.barriers[place] = wall.model_copy(update={"probe": None})
+
+    def close_account(self, id: str) -> None:
+        """A task has ended: what its starts could not tell, the ledger is asked for."""
+        told = self.told.pop(id, None)
+        if told is not None and told.loose:
+            self.owing.append(Owed(task=id, step=1 + self.rounds.get(id, 0), told=told))
 
     def tell(self, type: EventType, task: str | None = None, /, **data: JsonValue) -> None:
         """Add an event; its number follows the last one of the run."""
@@ -99,6 +110,14 @@ class Draft:
                 "ready": {agent: tuple(line) for agent, line in self.ready.items() if line},
                 "max_concurrency": self.max_concurrency,
                 "usage": self.usage,
+                "budget": self.budget,
+                "before": self.before,
+                "spent": self.spent,
+                "reserved": self.reserved,
+                "owing": tuple(self.owing),
+                "told": self.told,
+                "low": self.low,
+                "broke": self.broke,
                 "peak": self.peak,
                 "paused": self.paused,
                 "cancelled": self.cancelled,

@@ -26,3 +26,19 @@ class Usage(Value):
             cache_read=self.cache_read + other.cache_read,
             cache_write=self.cache_write + other.cache_write,
         )
+
+    def __sub__(self, other: Usage) -> Usage:
+        return Usage(
+            input=self.input - other.input,
+            output=self.output - other.output,
+            cache_read=self.cache_read - other.cache_read,
+            cache_write=self.cache_write - other.cache_write,
+        )
+
+
+class Spent(Value):
+    """One call to a model: what the provider said that it used, and what it may have used on top."""
+
+    model: str
+    usage: Usage = Usage()
+    unsettled: Usage = Usage()

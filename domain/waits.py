@@ -41,6 +41,11 @@ def for_an_agent(agent: str, most: int, since: datetime | None) -> Wait:
     return Wait(reason="pool", what=f"{agent}, which does {most} at once", since=stamp(since))
 
 
+def for_money(since: datetime | None) -> Wait:
+    """A task could start, but one before it waits until the budget covers it."""
+    return Wait(reason="budget", what="a task before it waits for the budget", since=stamp(since))
+
+
 def for_a_wave(wave: int, since: datetime | None) -> Wait:
     """A task could start, but not before every task of the present wave has ended or left it."""
     return Wait(reason="slot", what=f"the end of wave {wave}" if wave else None, since=stamp(since))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from terminal.said import Said, do, hear, session
-from terminal.words import AnyTasks, Concurrency, Home, Json, Note, RunWords, Tasks
+from terminal.words import AnyTasks, Budget, Concurrency, Home, Json, Note, RunWords, Tasks, budget_of
 
 
 def pause(run: RunWords, note: Note = None, home: Home = None, json: Json = False) -> int:
@@ -26,10 +26,16 @@ def cancel(run: RunWords, home: Home = None, json: Json = False) -> int:
 
 
 def change(
-    run: RunWords, max_concurrency: Concurrency = None, note: Note = None, home: Home = None, json: Json = False
+    run: RunWords,
+    max_concurrency: Concurrency = None,
+    budget: Budget = None,
+    note: Note = None,
+    home: Home = None,
+    json: Json = False,
 ) -> int:
-    """Change how many tasks may be at work at once."""
-    return _steer("set", run, home, as_json=json, note=note, max_concurrency=max_concurrency)
+    """Change how many tasks may be at work at once, or what the run may spend."""
+    money = budget_of(budget)
+    return _steer("set", run, home, as_json=json, note=note, max_concurrency=max_concurrency, budget=money)
 
 
 def approve(run: RunWords, tasks: Tasks, note: Note = None, home: Home = None, json: Json = False) -> int:

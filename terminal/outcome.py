@@ -33,6 +33,7 @@ BY_STATUS = {
     RunStatus.PARTIAL: Exit.DEGRADED,
     RunStatus.FAILED: Exit.FAILED,
     RunStatus.CANCELLED: Exit.CANCELLED,
+    RunStatus.BUDGET_STOPPED: Exit.MONEY,
     RunStatus.DEADLINE_PASSED: Exit.DEADLINE_PASSED,
 }
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ def read_plan(
     agents: Path | None,
     max_concurrency: int | None = None,
     mode: Pace | None = None,
+    budget: Decimal | None = None,
     settings: Settings | None = None,
 ) -> Planned:
     """The valid plan of a file, or `-` for standard input; a refusal with every mistake otherwise.
@@ -46,6 +48,7 @@ def read_plan(
             params=params,
             max_concurrency=max_concurrency,
             mode=mode,
+            budget=budget,
             usual=usual,
             now=datetime.now(UTC),
         )

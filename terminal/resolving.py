@@ -12,6 +12,7 @@ import yaml
 from domain import deadlines, durations
 from domain.models import Approval, Deadline
 from domain.planning import Planned
+from domain.prices import money
 from terminal.text import plain
 
 
@@ -22,6 +23,8 @@ def values_of_plan(planned: Planned) -> dict[str, Any]:
         "max_concurrency": plan.max_concurrency,
         "mode": plan.mode.value,
         "deadline": _deadline(plan.deadline),
+        "budget_usd": money(plan.budget) if plan.budget is not None else None,
+        "on_budget": plan.on_budget if plan.budget is not None else None,
     }
 
 

@@ -149,6 +149,7 @@ TIMELESS = {
     "slot": "waits for {what}",
     "pool": "waits for its agent {what}",
     "pause": "waits until the run is resumed",
+    "budget": "waits for money: {what}",
 }
 """Waits whose end nobody can know."""
 

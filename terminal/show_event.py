@@ -30,36 +30,49 @@ def event_line(event: Event) -> str:
 
 
 def _words(event: Event) -> str:
+    """What is told in words, then whatever else the event carries."""
     data: dict[str, Any] = dict(event.data)
-    match event.type:
-        case EventType.RUN_STARTED if {"tasks", "max_concurrency"} <= data.keys():
-            words = f"{counted(data.pop('tasks'), 'task')}, {data.pop('max_concurrency')} at once"
-            words += " in waves" if data.pop("mode", None) == "waves" else ""
-        case EventType.TASK_WAITING if "for" in data:
-            until = data.pop("until", None)
-            words = f"{data.pop('for')}: {data.pop('what', '')}{f', until {until}' if until else ''}"
-        case EventType.RUN_WAITING:
-            words = f"nothing is at work until {until}" if (until := data.pop("until", None)) else "nothing is at work"
-        case EventType.WAVE_STARTED if {"number", "tasks"} <= data.keys():
-            tasks = data.pop("tasks")
-            words = f"wave {data.pop('number')} of {counted(len(tasks), 'task')}: {', '.join(tasks)}"
-        case EventType.QUOTA_WALL if {"kind", "what", "until"} <= data.keys():
-            words = _wall(data)
-        case EventType.QUOTA_CLEARED:
-            words = data.pop("model", None) or "the account"
-        case EventType.TASK_RETRIED if "error" in data:
-            words = f"attempt {data.pop('attempt', '?')} in vain, {_end(data)}"
-        case EventType.RUN_COMPLETED if "census" in data:
-            census = {name: count for name, count in data.pop("census").items() if count and name != "total"}
-            states = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in census.items())
-            words = f"{data.pop('status')}: {states}"
-        case EventType.TASK_COMPLETED | EventType.TASK_FAILED | EventType.TASK_SKIPPED:
-            words = _end(data)
-        case _:
-            words = ""
+    words = _of_task(event.type, data) if event.type.startswith("task.") else _of_run(event.type, data)
     return ", ".join(
         [*([words] if words else []), *(f"{name} {_flat(value)}" for name, value in data.items() if value)]
     )
+
+
+def _of_run(type: EventType, data: dict[str, Any]) -> str:  # noqa: PLR0911  one for each kind
+    match type:
+        case EventType.RUN_STARTED if {"tasks", "max_concurrency"} <= data.keys():
+            waves = " in waves" if data.pop("mode", None) == "waves" else ""
+            return f"{counted(data.pop('tasks'), 'task')}, {data.pop('max_concurrency')} at once{waves}"
+        case EventType.RUN_WAITING:
+            return f"nothing is at work until {until}" if (until := data.pop("until", None)) else "nothing is at work"
+        case EventType.WAVE_STARTED if {"number", "tasks"} <= data.keys():
+            tasks = data.pop("tasks")
+            return f"wave {data.pop('number')} of {counted(len(tasks), 'task')}: {', '.join(tasks)}"
+        case EventType.QUOTA_WALL if {"kind", "what", "until"} <= data.keys():
+            return _wall(data)
+        case EventType.QUOTA_CLEARED:
+            return str(data.pop("model", None) or "the account")
+        case EventType.BUDGET_LOW | EventType.BUDGET_STOPPED if {"budget_usd", "spent_usd"} <= data.keys():
+            return f"${data.pop('spent_usd')} of ${data.pop('budget_usd')} spent"
+        case EventType.RUN_COMPLETED if "census" in data:
+            census = {name: count for name, count in data.pop("census").items() if count and name != "total"}
+            states = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in census.items())
+            return f"{data.pop('status')}: {states}"
+    return ""
+
+
+def _of_task(type: EventType, data: dict[str, Any]) -> str:
+    match type:
+        case EventType.TASK_STARTED if "reserved_usd" in data:
+            return f"${data.pop('reserved_usd')} set aside"
+        case EventType.TASK_WAITING if "for" in data:
+            until = data.pop("until", None)
+            return f"{data.pop('for')}: {data.pop('what', '')}{f', until {until}' if until else ''}"
+        case EventType.TASK_RETRIED if "error" in data:
+            return f"attempt {data.pop('attempt', '?')} in vain, {_end(data)}"
+        case EventType.TASK_COMPLETED | EventType.TASK_FAILED | EventType.TASK_SKIPPED | EventType.TASK_SETTLED:
+            return _end(data)
+    return ""
 
 
 def _wall(data: dict[str, Any]) -> str:

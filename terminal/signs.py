@@ -24,6 +24,7 @@ STYLES = {
     "PARTIAL": "bold yellow",
     "STALLED": "bold red",
     "DEADLINE_PASSED": "bold red",
+    "BUDGET_STOPPED": "bold red",
 }
 SIGNS = {
     TaskStatus.SUCCEEDED: "✓",
@@ -48,6 +49,7 @@ RUN_SIGNS = {
     RunStatus.RUNNING: "●",
     RunStatus.STALLED: "!",
     RunStatus.DEADLINE_PASSED: "◔",
+    RunStatus.BUDGET_STOPPED: "$",
 }
 
 

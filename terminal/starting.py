@@ -37,9 +37,13 @@ class Order:
     mode: Mode
     id: str | None
     script: str | None
-    budget: Decimal | None = None
     agreed: bool = False
     """Whether the person has said yes beforehand, whatever it costs."""
+
+    @property
+    def budget(self) -> Decimal | None:
+        """What it may cost, by the command line or the plan."""
+        return self.planned.plan.budget
 
     @classmethod
     def read(
@@ -62,10 +66,16 @@ class Order:
         if script is not None:
             check_simulated(mode)
         planned = read_plan(
-            plan, params=params, agents=agents, max_concurrency=max_concurrency, mode=pace, settings=settings
+            plan,
+            params=params,
+            agents=agents,
+            max_concurrency=max_concurrency,
+            mode=pace,
+            budget=budget,
+            settings=settings,
         )
         text = read_script_file(script) if script is not None else None
-        return cls(replace(planned, plan=priced(planned.plan)), mode, id, text, budget, agreed)
+        return cls(replace(planned, plan=priced(planned.plan)), mode, id, text, agreed)
 
 
 async def run(session: Session, order: Order, *, limit: timedelta | None, as_json: bool) -> Exit:
@@ -144,7 +154,6 @@ async def _hand_over(session: Session, client: RunClient, order: Order, offer: O
     payer = None if simulated else Credentials.from_environment()
     provider = payer.address if payer is not None else None
     queue = queue_of(order.mode)
-    # The cap itself is not kept yet: `order.budget` has decided whether it starts, and goes no further.
     return await client.submit(
         order.planned, id=order.id, simulated=simulated, queue=queue, provider=provider, estimate=offer.estimate
     )

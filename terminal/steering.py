@@ -6,6 +6,7 @@ import getpass
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from client import RunClient
@@ -28,12 +29,13 @@ class Wish:
     tasks: Sequence[str] = ()
     note: str | None = None
     max_concurrency: int | None = None
+    budget: Decimal | None = None
 
 
 async def steer(session: Session, words: str, wish: Wish, *, as_json: bool) -> Exit:
     """Have a run changed, and tell what came of it."""
-    if wish.verb == "set" and wish.max_concurrency is None:
-        raise Refusal("Say what to set: --max-concurrency N.", code="usage", exit=Exit.WRONG)
+    if wish.verb == "set" and wish.max_concurrency is None and wish.budget is None:
+        raise Refusal("Say what to set: --max-concurrency N or --budget USD.", code="usage", exit=Exit.WRONG)
     if len(wish.note or "") > NOTE_LIMIT:
         raise Refusal(f"--note takes at most {NOTE_LIMIT:,} characters.", code="usage", exit=Exit.WRONG)
     client = await session.reader()
@@ -70,7 +72,7 @@ async def _ask(client: RunClient, picture: Picture, wish: Wish) -> Steered:
     if wish.verb in about_tasks:
         return await about_tasks[wish.verb](run, tasks, **who)
     if wish.verb == "set":
-        return await client.set(run, max_concurrency=wish.max_concurrency, **who)
+        return await client.set(run, max_concurrency=wish.max_concurrency, budget=wish.budget, **who)
     return await (client.pause if wish.verb == "pause" else client.resume)(run, **who)
 
 

@@ -23,6 +23,7 @@ from typing import Any
 import pytest
 from bucket import BUCKET, credentials, serving
 from home import Home
+from hypothesis import settings as hypothesis_settings
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowFailureError, WorkflowHandle
 
 from client import RunClient
@@ -42,6 +43,9 @@ from worker import build_worker
 from workflows.supervisor import SupervisorWorkflow
 
 pytest_plugins = ["clocks"]
+
+hypothesis_settings.register_profile("any machine", deadline=None)  # how long an example takes is the machine's matter
+hypothesis_settings.load_profile("any machine")
 
 AGENTS = """
 agents:

@@ -88,6 +88,7 @@ def tasks_of(draw: Draw, name: str, before: list[str]) -> OutlineTask:
         timeout=timedelta(seconds=draw(st.sampled_from([10, 30, 60]))),
         time_limit=draw(seldom(st.sampled_from([timedelta(minutes=1), timedelta(hours=1)]))),
         attempts=4,
+        max_tokens=1,
     )
 
 

@@ -17,7 +17,7 @@ from conftest import Bench, Run
 
 from client import RunClient
 from domain.models import RunStatus
-from domain.planning import plan_from_text
+from domain.planning import Planned, plan_from_text
 from domain.registry import Registry
 from embedded import Worker, down, up
 from folder import PlanFolder
@@ -45,10 +45,12 @@ class Home:
         self.settings, self.simulator, self._registry = settings, simulator, registry
 
     async def submit(self, plan: str) -> Run:
+        folder = PlanFolder(self.settings.home)
+        return await self.submit_planned(plan_from_text(plan, file="test.yaml", registry=self._registry, folder=folder))
+
+    async def submit_planned(self, planned: Planned) -> Run:
         temporal = await connect(self.settings)
         client = RunClient(temporal, open_store(self.settings.store))
-        folder = PlanFolder(self.settings.home)
-        planned = plan_from_text(plan, file="test.yaml", registry=self._registry, folder=folder)
         run = await client.submit(planned, id=None, simulated=True, queue=queue_of(Mode.SIMULATED))
         return Run(run, client, temporal)
 

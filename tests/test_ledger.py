@@ -115,7 +115,7 @@ async def test_a_setback_comes_back_as_it_was(ledger: Ledger) -> None:
         assert await ledger.intend(ENTRY, intent(number)) == number
         await ledger.fail(ENTRY, number, told)
 
-    found = await ledger.setbacks(ENTRY, start="now", attempt=4)
+    found = (await ledger.setbacks(ENTRY, start="now", attempt=4)).all
 
     assert found == (setback(1, start="before"), setback(2, used=False), setback(3))
 
@@ -125,27 +125,28 @@ async def test_the_first_word_on_a_request_stands(ledger: Ledger) -> None:
     await ledger.fail(ENTRY, 1, setback(1))
     await ledger.fail(ENTRY, 1, setback(2))
 
-    assert await ledger.setbacks(ENTRY, start="now", attempt=2) == (setback(1),)
+    assert (await ledger.setbacks(ENTRY, start="now", attempt=2)).all == (setback(1),)
 
 
 async def test_a_request_that_was_lost_with_its_worker_counts_at_its_worst_case(ledger: Ledger) -> None:
     """Nobody came to say what it was: it may have been answered, and billed."""
     await ledger.intend(ENTRY, intent(1))
 
-    (lost,) = await ledger.setbacks(ENTRY, start="now", attempt=2)
+    (lost,) = (await ledger.setbacks(ENTRY, start="now", attempt=2)).all
 
     assert lost.used
     assert (lost.told.attempt, lost.told.error.type, lost.told.at) == (1, "WorkerLost", NOON)
     assert lost.told.error.message == "the worker was lost, attempt 1 of 4"
     assert (lost.told.usage, lost.told.unsettled) == (Usage(), WORST)
-    assert await ledger.setbacks(ENTRY, start="later", attempt=2) == (lost,)  # it was of that start, and is told once
+    later = await ledger.setbacks(ENTRY, start="later", attempt=2)
+    assert later.all == (lost,)  # it was of that start, and is told once
 
 
 async def test_a_request_of_an_earlier_start_that_nobody_told_of_used_no_attempt(ledger: Ledger) -> None:
     """Its worker was stopped in the middle of it: the attempt was given back, the tokens were not."""
     await ledger.intend(ENTRY, intent(1, start="before"))
 
-    (cut_off,) = await ledger.setbacks(ENTRY, start="now", attempt=1)
+    (cut_off,) = (await ledger.setbacks(ENTRY, start="now", attempt=1)).all
 
     assert not cut_off.used
     assert (cut_off.told.error.type, cut_off.told.unsettled) == ("WorkerStopped", WORST)
@@ -155,8 +156,8 @@ async def test_what_is_under_way_or_told_of_elsewhere_is_no_setback(ledger: Ledg
     await ledger.intend(ENTRY, intent(1))
     await ledger.intend(ENTRY, intent(2))
 
-    assert [found.told.attempt for found in await ledger.setbacks(ENTRY, start="now", attempt=2)] == [1]
-    assert await ledger.setbacks(ENTRY, start="now", attempt=2, but=1) == ()
+    assert [found.told.attempt for found in (await ledger.setbacks(ENTRY, start="now", attempt=2)).all] == [1]
+    assert (await ledger.setbacks(ENTRY, start="now", attempt=2, but=1)).all == ()
 
 
 async def test_a_setback_is_no_completion(ledger: Ledger) -> None:
@@ -175,8 +176,8 @@ async def test_what_an_older_version_wrote_can_be_read(ledger: Ledger, store: St
     await store.record(f"{ENTRY.key}/completion", {"text_ref": text_ref, "usage": usage, "stop_reason": "max_tokens"})
 
     assert await ledger.landed(ENTRY) == LANDED
-    assert await ledger.setbacks(ENTRY, start="now", attempt=1, but=1) == ()
-    assert len(await ledger.setbacks(ENTRY, start="now", attempt=1)) == 1
+    assert (await ledger.setbacks(ENTRY, start="now", attempt=1, but=1)).all == ()
+    assert len((await ledger.setbacks(ENTRY, start="now", attempt=1)).all) == 1
 
 
 async def test_a_completion_whose_text_was_changed_is_refused(ledger: Ledger, store: Store) -> None:
@@ -235,7 +236,7 @@ async def test_a_request_whose_intent_is_damaged_counts_at_its_worst_case(
     await put(store, f"ledger/{ENTRY.key}/intent-1.json", written)
 
     assert await ledger.intend(ENTRY, intent(2)) == 2
-    (found,) = await ledger.setbacks(ENTRY, start="now", attempt=2, worst=WORST)
+    (found,) = (await ledger.setbacks(ENTRY, start="now", attempt=2, worst=WORST)).all
 
     assert (found.told.error.type, found.told.unsettled, found.used) == ("EntryDamaged", WORST, False)
 
@@ -244,7 +245,7 @@ async def test_a_setback_that_is_damaged_is_no_word_at_all(ledger: Ledger, store
     await ledger.intend(ENTRY, intent(1))
     await put(store, f"ledger/{ENTRY.key}/setback-1.json", b"{")
 
-    (lost,) = await ledger.setbacks(ENTRY, start="now", attempt=2, worst=WORST)
+    (lost,) = (await ledger.setbacks(ENTRY, start="now", attempt=2, worst=WORST)).all
 
     assert (lost.told.error.type, lost.told.unsettled) == ("WorkerLost", WORST)
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -348,3 +349,25 @@ def test_a_long_way_is_shortened() -> None:
     (found,) = warnings(f"deadline: 1m\ntasks:\n{chain}")
 
     assert "missed: t0 -> t1 -> t2 -> ... (45 more) ... -> t48 -> t49 takes 25m with" in found
+
+
+@pytest.mark.parametrize(
+    ("written", "given", "budget", "source"),
+    [
+        ("budget_usd: 0.50\n", None, "0.5", "plan"),
+        ("budget_usd: 12\n", None, "12", "plan"),
+        ("budget_usd: 0.1\n", None, "0.1", "plan"),
+        ("budget_usd: 0.50\n", Decimal(3), "3", "option"),
+        ("", Decimal("0.07"), "0.07", "option"),
+        ("", None, None, None),
+    ],
+)
+def test_a_budget_is_read_by_its_digits(
+    written: str, given: Decimal | None, budget: str | None, source: str | None
+) -> None:
+    text = f"{written}tasks: [{{id: a, agent: idle, prompt: Go.}}]"
+
+    read = plan_from_text(text, file="p", registry=REGISTRY, folder=DictFolder(FILES), budget=given)
+
+    assert read.plan.budget == (None if budget is None else Decimal(budget))
+    assert read.plan_sources.get("budget_usd") == source

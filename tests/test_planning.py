@@ -377,10 +377,11 @@ TASK_MISTAKES = [
     ("for_each: {files: raw.bin}", "3:23", "not UTF-8", ""),
     ("for_each: {fils: x}", "3:16", "unknown key 'fils'", "did you mean 'files'?"),
     ("promt: x", "3:5", "unknown key 'promt' in a task", "did you mean 'prompt'?"),
+    ("on_budget: wait", "3:5", "'on_budget' cannot stand in a task", "write it at the top of the plan"),
     *[
         (f"{key}: x", "3:5", f"'{key}' is not supported yet", "")
         for key in (
-            "latency", "plan", "schema", "review", "merge", "replan", "workspace", "budget_usd", "on_budget",
+            "latency", "plan", "schema", "review", "merge", "replan", "workspace", "budget_usd",
         )
     ],
 ]  # fmt: skip
@@ -426,7 +427,11 @@ PLAN_MISTAKES = [
     (GOOD + "name: a b\n", ["p:2:7: 'name' must be letters, digits, '-' and '_', and start with a letter or digit"]),
     (GOOD + "max_concurrency: 501\n", ["p:2:18: 'max_concurrency' must be at most 500, not the number 501"]),
     (GOOD + "max_concurency: 5\n", ["p:2:1: unknown key 'max_concurency' in the plan (did you mean 'max_concurrency'?)"]),
-    *[(f"{GOOD}{key}: x\n", [f"p:2:1: '{key}' is not supported yet"]) for key in ("budget_usd", "on_budget")],
+    (GOOD + "budget_usd: much\n", ["p:2:13: 'budget_usd' must be an amount in US dollars (such as 0.50)"]),
+    (GOOD + "budget_usd: true\n", ["p:2:13: 'budget_usd' must be an amount in US dollars (such as 0.50)"]),
+    (GOOD + "budget_usd: 0\n", ["p:2:13: 'budget_usd' must be more than 0 and at most 1,000,000"]),
+    (GOOD + "budget_usd: -1\n", ["p:2:13: 'budget_usd' must be more than 0 and at most 1,000,000"]),
+    (GOOD + "on_budget: x\n", ["p:2:12: 'on_budget' must be stop or wait, not the text 'x'"]),
     (GOOD + "defaults: {promt_file: x}\n", ["p:2:12: unknown key 'promt_file' in defaults (did you mean 'prompt_file'?)"]),
     *[
         (f"{GOOD}defaults: {{{key}: x}}\n", [f"p:2:12: '{key}' cannot stand in defaults (write it in each task)"])
@@ -538,7 +543,6 @@ tasks:
 def test_every_mistake_is_told_at_once_in_order() -> None:
     assert [problem.split(" (")[0].removeprefix("p:") for problem in mistakes(EVERYTHING)] == [
         "1:1: unknown key 'nam' in the plan",
-        "2:1: 'budget_usd' is not supported yet",
         "2:13: '.nan' is not a finite number",
         "3:18: 'max_concurrency' must be at least 1, not the number 0",
         "4:12: 'prompt' cannot stand in defaults",

@@ -16,7 +16,7 @@ with workflow.unsafe.imports_passed_through():
 
 
 STEERING = 'Input: {"by": "your name", "note": "why"}'
-SETTING = 'Input: {"max_concurrency": 8, "by": "your name"}'
+SETTING = 'Input: {"max_concurrency": 8, "budget_usd": "5", "by": "your name"}'
 TASKS = 'Input: {"tasks": ["publish"], "note": "why", "by": "your name"}'
 
 NO_WORD, NO_SETTING, NO_TASKS = Steering(), Setting(), TaskSteering()
@@ -58,10 +58,10 @@ class Helm(ABC):
 
     @workflow.update(
         name="set",
-        description=f"Change how many tasks may be at work at once. {SETTING}",
+        description=f"Change how many tasks may be at work at once, or what the run may spend. {SETTING}",
     )
     def change(self, asked: Setting = NO_SETTING) -> Steered:
-        """Change how many tasks may be at work at once."""
+        """Change how many tasks may be at work at once, or what the run may spend."""
         return self.steer(lambda progress, now: self.requests.set(progress, asked, now))
 
     @change.validator

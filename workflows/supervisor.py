@@ -15,11 +15,12 @@ from temporalio.exceptions import ApplicationError, CancelledError, is_cancelled
 
 with workflow.unsafe.imports_passed_through():
     from activities.contract import CLOSE_RUN, MESSAGE_LIMIT, CloseReply, CloseRequest, control_queue
+    from domain import purse
     from domain.course import Course
     from domain.leaflet import task_details
-    from domain.models import Outcome, RunStatus
+    from domain.models import Account, Outcome, RunStatus
     from domain.outlook import waits_of
-    from domain.progress import Progress
+    from domain.progress import Owed, Progress
     from domain.requests import Make, Refused, Requests, once
     from domain.runs import RunInput, RunSummary, RunView, TaskInput
     from domain.steering import Steered
@@ -29,6 +30,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.children import Children
     from workflows.helm import Helm
     from workflows.journal import Journal
+    from workflows.settlements import Settlements
     from workflows.window import Window
 
 Fact = Callable[[Progress, datetime], Step]
@@ -54,6 +56,7 @@ class SupervisorWorkflow(Helm):
         self._ended_before = len(self._progress.ended)
         self._facts: deque[Fact] = deque()
         self._children = Children(self._run, input.in_flight, self._hear)
+        self._settlements = Settlements(self._run, self._hear_cost)
         self._alarm = Alarm()
         self._journal = Journal(self._run, on_written=self._alarm.ring)
         self._window = Window(self._run, input, self._course, self._progress)
@@ -92,6 +95,7 @@ class SupervisorWorkflow(Helm):
         while True:
             self._apply_facts()
             self._take(self._course.wake(self._progress, workflow.now()))
+            self._settlements.ask(self._progress.owing)
             if self._course.is_over(self._progress):
                 return await self._close()
             if workflow.cancellation_reason() is not None:
@@ -106,7 +110,7 @@ class SupervisorWorkflow(Helm):
     def _begin(self) -> None:
         """Take the first step, unless it was taken: an update that came with the start is heard before the story."""
         if self._input.progress is None and self._progress.started is None:
-            self._take(self._course.begin(workflow.now()))
+            self._take(self._course.begin(workflow.now(), self._input.before))
 
     def _apply_facts(self) -> None:
         while self._facts:
@@ -135,13 +139,14 @@ class SupervisorWorkflow(Helm):
                     plan_ref=self._input.plan_ref,
                     inputs=self._course.inputs(self._progress, id),
                     timeout=task.timeout,
-                    attempts=task.attempts,
+                    attempts=purse.attempts(self._course.chart, self._progress, id),
                     used=self._progress.used.get(id, 0),
-                    step=1 + self._progress.rounds.get(id, 0),
+                    step=purse.step_of(self._progress, id),
                     note=self._progress.notes.get(id),
                     priority=task.priority,
                     rank=self._course.rank(self._progress, id),
                     probe=any(wall.probe == id for wall in self._progress.barriers.values()),
+                    cap=purse.cap(self._course.chart, self._progress, id),
                 ),
                 details=task_details(self._run, task, simulated=self._input.simulated),
             )
@@ -164,6 +169,9 @@ class SupervisorWorkflow(Helm):
             lambda: bool(self._facts) or self._alarm.rings or (waits_for_confirmation and self._children.confirmed)
         )
         self._alarm.rings = False
+
+    def _hear_cost(self, owed: Owed, account: Account) -> None:
+        self._facts.append(lambda progress, now: self._course.settled(progress, owed, account, now))
 
     def _hear(self, task: str, outcome: Outcome) -> None:
         self._facts.append(lambda progress, now: self._course.result(progress, task, outcome, now))
@@ -192,6 +200,10 @@ class SupervisorWorkflow(Helm):
 
     async def _close(self) -> RunSummary:
         """Write the last events and the report; the summary says where it is. After a cancel it is done again."""
+        while self._progress.owing:
+            self._settlements.ask(self._progress.owing)
+            await workflow.wait_condition(lambda: bool(self._facts))
+            self._apply_facts()
         if not self._finished:
             self._finished = True
             self._take(self._course.finish(self._progress, workflow.now()))
@@ -262,7 +274,8 @@ class SupervisorWorkflow(Helm):
     def check(self, make: Make) -> None:
         """Refuse what cannot be done: a step is pure, so trying it changes nothing."""
         unbegun = self._input.progress is None and self._progress.started is None
-        self._tried(self._course.begin(workflow.now()).progress if unbegun else self._progress, make)
+        begun = self._course.begin(workflow.now(), self._input.before).progress if unbegun else self._progress
+        self._tried(begun, make)
 
     def _tried(self, progress: Progress, make: Make) -> Step:
         """The step that an update asks for. A refusal fails the update and nothing else: a replay skips the check."""

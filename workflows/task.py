@@ -48,6 +48,7 @@ class TaskWorkflow:
             priority=input.priority,
             rank=input.rank,
             probe=input.probe,
+            cap=input.cap,
         )
         try:
             reply = await workflow.execute_activity(

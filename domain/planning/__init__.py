@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping as AnyMapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from domain.document import CONTROL, Invalid, parse
@@ -55,13 +56,14 @@ def plan_from_text(
     params: AnyMapping[str, str] | None = None,
     max_concurrency: int | None = None,
     mode: Pace | None = None,
+    budget: Decimal | None = None,
     usual: tuple[int, str] | None = None,
     now: datetime | None = None,
 ) -> Planned:
     """The plan that the text describes, with every value in effect. `Invalid` carries every mistake there is.
 
-    Concurrency and mode go before those of the text. `usual` is the concurrency of plans that say nothing, and who
-    says so. `now` is for warnings of deadlines that are times.
+    Concurrency, mode and budget go before those of the text. `usual` is the concurrency of plans that say nothing, and
+    who says so. `now` is for warnings of deadlines that are times.
     """
     problems = Problems(file)
     source, root = parse(text, problems)
@@ -97,9 +99,12 @@ def plan_from_text(
     problems.raise_if_any()
     asked = {"max_concurrency": max_concurrency, "mode": mode}
     values_of_plan, plan_sources = _plan_values(filled.form, asked, {"max_concurrency": usual})
+    plan_sources |= {"budget_usd": "option"} if budget is not None else {}
     plan = Plan(
         name=filled.form.name or name_from(file),
         deadline=filled.form.deadline,
+        budget=budget if budget is not None else filled.form.budget_usd,
+        on_budget=filled.form.on_budget or "stop",
         agents=staffing.used(),
         tasks=tuple(task for task, _ in built),
         **values_of_plan,
@@ -119,7 +124,7 @@ def _plan_values(
     """The values of the plan itself and their sources: asked for by whoever starts it, written, usual, built in."""
     values: dict[str, Any] = {}
     sources = {"name": "plan" if form.name is not None else "file"}
-    sources |= {"deadline": "plan"} if form.deadline is not None else {}
+    sources |= {key: "plan" for key in ("deadline", "budget_usd", "on_budget") if getattr(form, key) is not None}
     for key, built_in in BUILT_IN.items():
         here = usual.get(key) or (built_in, "built in")
         given = ((asked[key], "option"), (getattr(form, key), "plan"), here)

@@ -1,0 +1,223 @@
+"""A budget on the real server, with the simulator's bill as the truth: it cannot be overspent, and nothing is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import partial
+
+import pytest
+from conftest import Bench, Run
+from test_crashes import Home
+from test_crashes import home as home  # noqa: PLC0414  a fixture of that file
+
+from domain import purse
+from domain.course import Course
+from domain.events import EventType
+from domain.models import Plan, RunStatus, TaskStatus, Usage
+from domain.planning import plan_from_text
+from domain.prices import cost_of
+from domain.progress import outline_of
+from domain.registry import Registry
+from domain.report import Report
+from embedded import Worker
+from folder import PlanFolder
+from prices import price_list, priced
+from runtime import Mode
+from simulator.server import Simulator
+from temporal_server import Server
+
+MODEL = "claude-haiku-4-5"
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+FIFTY = f"""
+max_concurrency: 20
+defaults: {{agent: hand, attempts: 2, max_tokens: 100}}
+tasks: [{{id: t, for_each: {[*range(50)]}, prompt: Go.}}]
+"""
+
+TWELVE = f"""
+max_concurrency: 4
+defaults: {{agent: hand, attempts: 2, max_tokens: 100}}
+tasks: [{{id: t, for_each: {[*range(12)]}, prompt: Go.}}]
+"""
+
+
+def worst_call(plan: Plan) -> Decimal:
+    """What the first task of a plan can cost with one call."""
+    course = Course(outline_of(plan))
+    cost = purse.worst_call(course.chart, course.begin(NOON).progress, plan.tasks[0].id)
+    assert cost is not None
+    return cost
+
+
+def billed(simulator: Simulator) -> Decimal:
+    """What the provider charges for all that was ever asked."""
+    price = price_list({MODEL}).price(MODEL)
+    bills = [entry.billed for entry in simulator.log]
+    return sum((cost_of(price, Usage(input=bill.input, output=bill.output)) for bill in bills), Decimal(0))
+
+
+class Payer:
+    """Submits plans with a budget for so many calls at their worst."""
+
+    def __init__(self, bench: Bench, registry: Registry) -> None:
+        self._bench, self._registry = bench, registry
+        self.budget = Decimal(0)
+
+    async def start(self, plan: str, *, calls: float, continue_after: int | None = None) -> Run:
+        read = plan_from_text(plan, file="test.yaml", registry=self._registry, folder=self._bench.folder)
+        known = priced(read.plan)
+        self.budget = worst_call(known) * Decimal(str(calls))
+        planned = replace(read, plan=known.model_copy(update={"budget": self.budget}))
+        client = self._bench.client
+        run = await client.submit(
+            planned, id=None, simulated=True, queue=self._bench.queue, continue_after=continue_after
+        )
+        return Run(run, client, self._bench.temporal)
+
+
+@pytest.fixture
+def payer(crew: Bench, registry: Registry) -> Payer:
+    return Payer(crew, registry)
+
+
+def is_asked_again(simulator: Simulator, seen: int) -> bool:
+    return simulator.in_flight > 0 and len(simulator.log) > seen
+
+
+def check_the_books(report: Report, simulator: Simulator, budget: Decimal) -> None:
+    """What was billed is what is told, within the budget, and nothing is left set aside."""
+    cost = report.cost
+    assert cost.actual_usd is not None
+    assert cost.unsettled_usd is not None
+    assert billed(simulator) <= cost.actual_usd + cost.unsettled_usd <= budget
+    assert (cost.budget_usd, cost.reserved_usd) == (budget, Decimal(0))
+
+
+async def test_a_cap_of_ten_calls_holds_for_fifty_tasks(payer: Payer, simulator: Simulator) -> None:
+    """Twenty at once: what does not fit waits until others have settled, and the rest is not started (H4)."""
+    run = await payer.start(FIFTY, calls=10)
+
+    report = await run.report()
+
+    check_the_books(report, simulator, payer.budget)
+    assert report.status is RunStatus.BUDGET_STOPPED
+    assert report.census.succeeded == len(simulator.log) >= 10
+    assert report.census.succeeded + report.census.not_started == 50
+    summary = await run.handle.result()
+    assert (summary.status, summary.cost_usd) == (RunStatus.BUDGET_STOPPED, report.cost.actual_usd)
+    types = [event.type for event in await run.events()]
+    assert types.count(EventType.BUDGET_LOW) == types.count(EventType.BUDGET_STOPPED) == 1
+
+
+async def test_the_books_are_carried_through_continue_as_new(payer: Payer, simulator: Simulator) -> None:
+    run = await payer.start(FIFTY, calls=10, continue_after=5)
+
+    report = await run.report()
+
+    check_the_books(report, simulator, payer.budget)
+    assert report.status is RunStatus.BUDGET_STOPPED
+    assert len(await run.chain()) > 2
+
+
+async def test_failures_are_paid_from_the_same_purse(payer: Payer, simulator: Simulator) -> None:
+    """Streams that break off cost at most what they may have cost, and that is what is counted."""
+    simulator.script([{"when": {}, "then": {"fault": "reset_mid_stream"}}])
+    run = await payer.start(FIFTY, calls=7)
+
+    report = await run.report()
+
+    check_the_books(report, simulator, payer.budget)
+    assert report.census.succeeded == 0
+    assert report.cost.unsettled_usd
+
+
+async def test_a_run_that_waits_for_money_goes_on_when_the_budget_is_raised(payer: Payer, simulator: Simulator) -> None:
+    simulator.script([{"when": {}, "then": {"answer_tokens": 90}}])
+    run = await payer.start(f"on_budget: wait{FIFTY}", calls=3)
+    waiting = await run.until(lambda picture: picture.status is RunStatus.WAITING)
+    (attention,) = waiting.attention
+    assert (attention.kind, attention.do) == ("budget", f"set {run.id} --budget USD")
+    before = len(simulator.log)
+    wait = waiting.wait(attention.task or "", datetime.now(UTC))
+    assert wait is not None
+    assert wait.reason == "budget"
+
+    answer = await run.client.set(run.id, by="someone", budget=payer.budget * 30)
+    report = await run.report()
+
+    assert answer.done.startswith("the budget is $")
+    check_the_books(report, simulator, payer.budget * 30)
+    assert report.status is RunStatus.COMPLETED
+    assert len(simulator.log) == 50 > before
+
+
+async def test_a_task_that_is_stopped_at_work_tells_what_it_may_have_cost(payer: Payer, simulator: Simulator) -> None:
+    """And what there was of its answer: the supervisor asks the ledger, because a cancelled task says nothing."""
+    simulator.script(
+        [{"when": {}, "then": {"answer": "one two three four five six", "ttft": 0, "tokens_per_second": 2}}]
+    )
+    run = await payer.start("tasks: [{id: a, agent: hand, prompt: Go.}]", calls=4)
+    await run.until(lambda picture: (live := picture.tasks["a"].live) is not None and live.note.output > 0)
+
+    await run.client.cancel(run.id)
+    report = await run.report()
+
+    (task,) = report.tasks
+    assert (report.status, task.status, task.attempts) == (RunStatus.CANCELLED, TaskStatus.CANCELLED, 1)
+    assert task.partial
+    assert (task.output or "").startswith("one")
+    assert report.unsettled.output > 0
+    check_the_books(report, simulator, payer.budget)
+
+
+async def test_the_buttons_of_the_web_ui_do_not_buy_more_than_was_set_aside(payer: Payer, crew: Bench) -> None:
+    """A reset of the activity begins its attempts anew: the door counts the calls themselves (temporal.md, Budget)."""
+    from temporalio.api.common.v1 import WorkflowExecution
+    from temporalio.api.workflowservice.v1 import ResetActivityRequest
+
+    simulator = crew.simulator
+    simulator.script([{"when": {}, "then": {"fault": "reset_mid_stream"}}])
+    run = await payer.start("tasks: [{id: a, agent: hand, prompt: Go., attempts: 3}]", calls=3)
+
+    while (await run.client.picture(run.id)).ended is False:
+        request = ResetActivityRequest(
+            namespace=crew.temporal.namespace,
+            execution=WorkflowExecution(workflow_id=f"{run.id}/a"),
+            type="run_agent",
+            identity="a person",
+        )
+        try:
+            await crew.temporal.workflow_service.reset_activity(request)
+        except Exception:  # noqa: BLE001, S112  it has ended, or is not there yet
+            continue
+    report = await run.report()
+
+    assert report.status is not RunStatus.COMPLETED
+    check_the_books(report, simulator, payer.budget)
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("dies", ["worker", "server", "both"])
+async def test_no_kill_overspends_or_forgets(home: Home, registry: Registry, dies: str) -> None:
+    """Twice in the middle of calls: what they may have cost is counted, once, and the cap holds (H5)."""
+    await home.up()
+    simulator = home.simulator
+    simulator.script([{"when": {}, "then": {"ttft": 0.7, "answer_tokens": 80}}])
+    read = plan_from_text(TWELVE, file="test.yaml", registry=registry, folder=PlanFolder(home.settings.home))
+    known = priced(read.plan)
+    budget = worst_call(known) * 6
+    run = await home.submit_planned(replace(read, plan=known.model_copy(update={"budget": budget})))
+    services = {"worker": Worker(home.settings.home, Mode.SIMULATED), "server": Server(home.settings.home)}
+
+    for _ in range(2):
+        seen = len(simulator.log)
+        await simulator.until(partial(is_asked_again, simulator, seen))
+        await home.kill(*(service for name, service in services.items() if dies in (name, "both")))
+        await home.up()
+    report = await run.report()
+
+    assert report.census.succeeded >= 3
+    check_the_books(report, simulator, budget)

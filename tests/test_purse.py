@@ -1,0 +1,384 @@
+"""The purse of a run: what is spent and what is set aside never exceed the budget, in any order of things."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from plans import AGENTS, START, Draw, Moment, Voyage, in_vain, outlines
+from test_course import Run
+
+from domain import purse
+from domain.briefing import brief_for
+from domain.events import EventType
+from domain.models import (
+    Account,
+    Agent,
+    Answered,
+    Failed,
+    File,
+    Input,
+    Need,
+    Outcome,
+    Parked,
+    Placement,
+    Plan,
+    Policy,
+    RunStatus,
+    Spent,
+    Stopped,
+    Task,
+    TaskError,
+    TaskStatus,
+    Try,
+    Usage,
+    ref_of,
+)
+from domain.prices import NOTHING, Price, PriceList, cost_of_calls
+from domain.progress import Ended, Outline, OutlineTask, Progress, outline_of
+from domain.requests import Refused
+from domain.steering import Setting
+from domain.weighing import heaviest, weight
+
+DOLLAR = Price(input=Decimal(1), output=Decimal(1), cache_read=Decimal(1), cache_write=Decimal(1))
+"""A millionth of a dollar a token, whatever it is."""
+
+TOKEN = Decimal(1) / 1_000_000
+WEIGHT, MAX_TOKENS = 20, 30
+CALL = (WEIGHT + MAX_TOKENS) * TOKEN
+"""The worst case of one call without inputs."""
+
+
+def priced(outline: Outline, budget: Decimal | None, on_budget: str = "stop") -> Outline:
+    tasks = [
+        task.model_copy(update={"weight": WEIGHT, "max_tokens": MAX_TOKENS, "attempts": 3}) for task in outline.tasks
+    ]
+    models = {name: outline.models.get(name, name) for name in AGENTS}
+    return outline.model_copy(
+        update={
+            "counted": True,
+            "tasks": tuple(tasks),
+            "models": models,
+            "prices": dict.fromkeys(models.values(), DOLLAR),
+            "budget": budget,
+            "on_budget": on_budget,
+        }
+    )
+
+
+def tasks(*ids: str, budget: Decimal | None, places: int = 10, on_budget: str = "stop") -> Run:
+    """Tasks that need nothing."""
+    made = [OutlineTask(id=id, agent="ant", timeout=timedelta(seconds=30), attempts=3) for id in ids]
+    return Run(priced(Outline(max_concurrency=places, tasks=tuple(made)), budget, on_budget))
+
+
+def answer(tokens: int = 10) -> Answered:
+    return Answered(output_ref=ref_of(b"x"), output_bytes=1, usage=Usage(output=tokens), attempts=1, accounted=True)
+
+
+# Examples
+
+
+def test_all_attempts_are_set_aside_and_what_was_not_used_is_free_again() -> None:
+    run = tasks("a", "b", budget=4 * CALL)
+
+    assert run.launch() == ("a", "b")
+    assert {id: held.attempts for id, held in run.progress.reserved.items()} == {"a": 3, "b": 1}
+    run.result("a", answer(10))
+
+    assert run.progress.spent == 10 * TOKEN
+    assert purse.left(run.course.chart, run.progress) == 3 * CALL - 10 * TOKEN
+
+
+def test_what_does_not_fit_waits_until_others_have_settled() -> None:
+    run = tasks("a", "b", budget=CALL + 15 * TOKEN, places=2)
+
+    assert run.launch() == ("a",)
+    wait = run.progress.parked["b"]
+    assert (wait.why, wait.what) == ("budget", "one call may cost up to $0.00005, and $0.000015 of the budget is left")
+    run.result("a", answer(10))
+
+    assert run.launch() == ("b",)
+    run.result("b", answer(10))
+    assert run.course.status(run.progress) is RunStatus.COMPLETED
+
+
+def test_nobody_passes_the_first_that_does_not_fit_while_something_is_at_work() -> None:
+    """But when nothing is at work, a smaller one may still fit."""
+    run = tasks("a", "large", "small", budget=2 * CALL, places=3)
+    large = run.course.chart.tasks["large"].model_copy(update={"weight": 200})
+    run.course.chart.tasks["large"] = large
+
+    assert run.launch() == ("a",)
+    run.result("a", answer(10))
+
+    assert run.launch() == ("small",)
+    assert run.progress.parked["large"].why == "budget"
+
+
+def test_a_run_that_cannot_pay_for_anything_more_stops_and_keeps_what_it_has() -> None:
+    run = tasks("a", "b", "c", budget=CALL, places=1)
+    run.launch()
+
+    run.result("a", answer(30))
+    step = run.take(run.course.launch(run.progress, run.now))
+
+    assert run.course.status(run.progress) is RunStatus.BUDGET_STOPPED
+    assert {id: end.status for id, end in run.progress.ended.items()} == {
+        "a": TaskStatus.SUCCEEDED,
+        "b": TaskStatus.NOT_STARTED,
+        "c": TaskStatus.NOT_STARTED,
+    }
+    assert [event.type for event in step.events if event.task is None] == [EventType.BUDGET_STOPPED]
+    assert run.progress.ended["b"].why == "the budget of $0.00005 does not cover it"
+
+
+def test_a_run_that_waits_for_money_goes_on_when_it_comes() -> None:
+    run = tasks("a", "b", budget=CALL, places=1, on_budget="wait")
+    run.launch()
+    run.result("a", answer(30))
+
+    assert run.launch() == ()
+    assert run.course.status(run.progress) is RunStatus.WAITING
+    run.ask("set", Setting(by="someone", budget_usd=2 * CALL))
+
+    assert run.launch() == ("b",)
+
+
+@pytest.mark.parametrize(
+    ("budget", "why"),
+    [(2 * CALL, r"the budget is \$0.0001 already"), (CALL, r"\$0.0001 is spent already, or may be by calls at work")],
+)
+def test_a_budget_is_not_set_to_what_it_is_or_below_what_is_gone(budget: Decimal, why: str) -> None:
+    run = tasks("a", budget=2 * CALL)
+    run.launch()
+
+    with pytest.raises(Refused, match=why):
+        run.ask("set", Setting(by="someone", budget_usd=budget))
+
+
+def test_a_task_that_was_stopped_counts_at_its_worst_until_the_ledger_was_asked() -> None:
+    run = tasks("a", "b", budget=4 * CALL, places=1)
+    run.launch()
+
+    run.result("a", Stopped(why="the task was cancelled"))
+    assert run.progress.spent == 3 * CALL
+    (owed,) = run.progress.owing
+    calls = (Spent(model="ant", usage=Usage(input=5), unsettled=Usage(output=MAX_TOKENS)),)
+    step = run.take(run.course.settled(run.progress, owed, Account(calls=calls, attempts=1), run.now))
+
+    assert run.progress.spent == (5 + MAX_TOKENS) * TOKEN
+    assert not run.progress.owing
+    (event,) = step.events
+    assert (event.type, event.task, event.data["attempts"]) == (EventType.TASK_SETTLED, "a", 1)
+    assert run.course.settled(run.progress, owed, Account(), run.now).progress.spent == run.progress.spent
+
+
+def test_what_the_door_does_not_cover_at_once_is_a_failure_and_no_loop() -> None:
+    run = tasks("a", budget=CALL)
+    run.launch()
+
+    run.result("a", Parked(why="budget", what="too large", accounted=True))
+
+    assert run.end_of("a") is TaskStatus.FAILED
+
+
+def test_runs_of_plans_before_money_was_counted_set_nothing_aside() -> None:
+    run = Run(Outline(max_concurrency=1, tasks=(OutlineTask(id="a", agent="ant", timeout=timedelta(1), attempts=3),)))
+
+    assert run.launch() == ("a",)
+    assert not run.progress.reserved
+    run.result("a", Stopped(why="cancelled"))
+    assert not run.progress.owing
+
+
+# Any plan, any order
+
+
+class Spending(Voyage):
+    """A run in which no call uses more than it may: what is billed is known, and told or not told."""
+
+    def __init__(self, outline: Outline, draw: Draw) -> None:
+        super().__init__(outline, draw)
+        self.billed = NOTHING
+        self.steps: dict[tuple[str, int], list[Spent]] = {}
+
+    def _result(self, id: str, *, kind: str = "result", outcome: Outcome | None = None) -> Moment:
+        held = self.progress.reserved.get(id)
+        if kind == "echo" or held is None:
+            return super()._result(id, kind=kind, outcome=outcome)
+        model = self.course.chart.model(id)
+        calls = [self._call(model) for _ in range(self._draw(st.integers(1, held.attempts)))]
+        made = self._outcome(calls) if outcome is None else self._answered(calls)
+        self.billed += cost_of_calls(self._outline.prices, calls)
+        self.steps.setdefault((id, purse.step_of(self.progress, id)), []).extend(calls)
+        return super()._result(id, kind=kind, outcome=made)
+
+    def _call(self, model: str) -> Spent:
+        input, output = self._draw(st.integers(0, WEIGHT)), self._draw(st.integers(0, MAX_TOKENS))
+        if self._draw(st.booleans()):
+            return Spent(model=model, usage=Usage(input=input, output=output))
+        return Spent(model=model, usage=Usage(input=input), unsettled=Usage(output=output))
+
+    def _outcome(self, calls: list[Spent]) -> Outcome:
+        match self._draw(st.sampled_from(["answered", "failed", "lost", "stopped", "parked"])):
+            case "answered":
+                return self._answered(calls)
+            case "stopped":
+                return Stopped(why="stopped")
+            case "parked":
+                tries = self._tries(calls)
+                whole = self._draw(st.booleans())
+                return Parked(why="worker", what="stopped", tries=tries if whole else (), accounted=whole)
+            case kind:
+                *before, last = calls
+                error = TaskError(type="E", message="it broke")
+                if kind == "lost":
+                    return Failed(error=error)
+                return Failed(
+                    error=error, usage=last.usage, unsettled=last.unsettled, tries=self._tries(before), accounted=True
+                )
+
+    def _answered(self, calls: list[Spent]) -> Answered:
+        *before, last = calls
+        calls[-1] = settled = Spent(model=last.model, usage=last.usage + last.unsettled)
+        tries = self._tries(before)
+        usage = settled.usage
+        return Answered(
+            output_ref=ref_of(b""), output_bytes=0, usage=usage, attempts=len(calls), tries=tries, accounted=True
+        )
+
+    def _tries(self, calls: list[Spent]) -> tuple[Try, ...]:
+        return tuple(
+            each.model_copy(update={"usage": call.usage, "unsettled": call.unsettled})
+            for each, call in zip(in_vain(len(calls)), calls, strict=True)
+        )
+
+    def _until_over(self) -> Iterator[Moment]:
+        budget = purse.limit(self.course.chart, self.progress)
+        if budget is not None and self._outline.on_budget == "wait":
+            yield self._ask("set", Setting(by="someone", budget_usd=budget + 1000 * CALL))
+        yield from super()._until_over()
+
+    def settle(self) -> None:
+        """The ledger is asked for everything that was not told."""
+        for owed in self.progress.owing:
+            calls = tuple(self.steps[owed.task, owed.step])
+            self.progress = self.course.settled(self.progress, owed, Account(calls=calls), START).progress
+
+
+@given(outlines(), st.one_of(st.none(), st.integers(1, 60)), st.sampled_from(["stop", "wait"]), st.data())
+def test_no_order_of_things_overspends_a_budget_or_leaves_money_set_aside(
+    outline: Outline, calls: int | None, on_budget: str, data: st.DataObject
+) -> None:
+    budget = None if calls is None else calls * CALL / 3
+    voyage = Spending(priced(outline, budget, on_budget), data.draw)
+
+    for moment in voyage.moments():
+        progress = moment.step.progress
+        limit = purse.limit(voyage.course.chart, progress)
+        assert limit is None or purse.committed(progress) <= limit
+        assert limit is None or voyage.billed <= limit
+        assert progress.reserved.keys() == progress.active.keys()
+        assert progress.spent >= 0
+
+    assert not voyage.progress.reserved
+    voyage.settle()
+    assert voyage.progress.spent == voyage.billed
+    assert not voyage.progress.told
+
+
+# What a brief can weigh
+
+
+texts = st.text(max_size=200)
+
+
+@st.composite
+def told(draw: Draw) -> tuple[Plan, Task, tuple[Input, ...], dict[str, str], str | None]:
+    """A task with whatever may go into its brief."""
+    needs = draw(st.lists(st.sampled_from(["a", "b[ü]", "c"]), unique=True))
+    content: dict[str, str] = {}
+    inputs = []
+    for need in needs:
+        text = draw(texts) * draw(st.sampled_from([1, 1, 5_000]))
+        ref = ref_of(text.encode())
+        if draw(st.booleans()):
+            content[ref] = text
+            inputs.append(Input(task=need, status=TaskStatus.SUCCEEDED, ref=ref))
+        else:
+            inputs.append(Input(task=need, status=TaskStatus.SKIPPED, why=draw(st.one_of(st.none(), texts))))
+    files = []
+    for name in draw(st.lists(st.sampled_from(["x.md", "y/z.md"]), unique=True)):
+        text = draw(texts)
+        ref = ref_of(text.encode())
+        content[ref] = text
+        files.append(File(path=name, ref=ref, size=len(text.encode())))
+    nothing: st.SearchStrategy[list[str]] = st.just([])
+    placed = draw(st.lists(st.sampled_from(needs)) if needs else nothing)
+    places = [Placement(name=name, tasks=(name,)) for name in placed]
+    task = Task(
+        id="t",
+        agent="ant",
+        prompt=(draw(texts), *places),
+        files=tuple(files),
+        payload=draw(st.dictionaries(texts, texts, max_size=2)),
+        needs=tuple(Need(task=need) for need in needs),
+        timeout=timedelta(seconds=30),
+        attempts=1,
+        max_tokens=1,
+    )
+    agent = Agent(name="ant", version="1", model="m", instructions=draw(texts))
+    return (
+        Plan(name="p", max_concurrency=1, agents=(agent,), tasks=(task,)),
+        task,
+        tuple(inputs),
+        content,
+        draw(st.one_of(st.none(), texts)),
+    )
+
+
+@given(told())
+def test_no_brief_is_heavier_than_its_sizes_say(
+    case: tuple[Plan, Task, tuple[Input, ...], dict[str, str], str | None],
+) -> None:
+    """What the workflow sets aside from sizes covers what the door will ask, whatever is in the texts."""
+    plan, task, inputs, content, note = case
+    priced_plan = plan.model_copy(update={"prices": PriceList(source="s", date="d", models={"m": DOLLAR})})
+    outlined = outline_of(priced_plan).tasks[0]
+
+    most = heaviest(
+        fixed=outlined.weight,
+        files=outlined.files,
+        inputs=[(each, len(content[each.ref].encode()) if each.ref else 0) for each in inputs],
+        repeated=outlined.repeats,
+        note=note,
+    )
+
+    assert weight(brief_for(plan, task, inputs, content, note)) <= most
+
+
+def test_what_needs_have_come_to_is_weighed() -> None:
+    chart = tasks("a", budget=None).course.chart
+    needing = OutlineTask(
+        id="b",
+        agent="ant",
+        needs={"a": Policy.TOLERATE},
+        timeout=timedelta(1),
+        attempts=1,
+        weight=10,
+        max_tokens=1,
+    )
+    chart.tasks["b"] = needing
+    light, heavy = (
+        purse.worst_call(chart, Progress(ended={"a": Ended(status=TaskStatus.SUCCEEDED, size=size)}), "b")
+        for size in (1, 1001)
+    )
+
+    assert light is not None
+    assert heavy is not None
+    assert heavy - light == 1000 * TOKEN
