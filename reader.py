@@ -152,8 +152,10 @@ class RunReader:
 
     async def report(self, picture: Picture) -> Report:
         """The report of a picture, with every output that is small enough to show in place."""
-        seen = [task for task in picture.tasks.values() if task.output_ref and task.output_bytes <= INLINE_LIMIT]
-        texts = {ref: await self.text(ref) for ref in sorted({task.output_ref for task in seen if task.output_ref})}
+        tasks = picture.tasks.values()
+        small = [task.output_ref for task in tasks if task.output_bytes <= INLINE_LIMIT]
+        shown = {ref for ref in (*small, *(task.summary_ref for task in tasks)) if ref}
+        texts = {ref: await self.text(ref) for ref in sorted(shown)}
         return picture.report(texts, datetime.now(UTC))
 
     async def brief(self, picture: Picture, id: str) -> str:

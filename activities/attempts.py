@@ -16,7 +16,7 @@ from activities.ledger import Entry, Intent, Setback
 from activities.model import ModelError
 from activities.reading import AnswerReader
 from domain.briefing import Brief
-from domain.models import Agent, Failed, TaskError, TaskStatus, Try, Usage
+from domain.models import Agent, Failed, Parked, Stopped, TaskError, TaskStatus, Try, Usage
 
 BACKOFF_FIRST, BACKOFF_LAST = timedelta(seconds=1), timedelta(minutes=1)
 """Between attempts: 1, 2, 4 s ... with jitter, so that tasks that failed together do not come back together."""
@@ -35,6 +35,8 @@ class Attempt:
     start: str
     scheduled: datetime
     """When it was due, by Temporal's clock."""
+    aside: bool = False
+    """Whether the call is one beside that of the agent: for a summary."""
 
     @classmethod
     def of(cls, request: AgentRequest, brief: Brief, agent: Agent) -> Attempt:
@@ -72,11 +74,13 @@ class Attempt:
             max_tokens=self.brief.max_tokens,
             worst=self.worst,
             at=datetime.now(UTC),
+            aside=self.aside,
         )
 
     def error(self, error: ModelError) -> TaskError:
         """The error as people read it."""
-        message = f"{error}, attempt {self.number} of {self.request.attempts}"
+        what = "for a summary: " if self.aside else ""
+        message = f"{what}{error}, attempt {self.number} of {self.request.attempts}"
         return TaskError(type=type(error).__name__, message=message, attempt=self.number, retryable=error.retryable)
 
     def setback(self, error: ModelError, reader: AnswerReader, *, used: bool) -> Setback:
@@ -87,8 +91,20 @@ class Attempt:
             at=datetime.now(UTC),
             usage=reader.usage,
             unsettled=self._unsettled(error, reader),
+            model=self.brief.model if self.aside else None,
         )
         return Setback(told=told, start=self.start, used=used)
+
+    def tried(self, failed: CallFailed) -> Try:
+        """What a task tells of this attempt, when it goes on without what it was for."""
+        return Try(
+            attempt=self.number,
+            error=self.error(failed.why),
+            at=datetime.now(UTC),
+            usage=failed.usage,
+            unsettled=failed.unsettled,
+            model=self.brief.model if self.aside else None,
+        )
 
     def _unsettled(self, error: ModelError, reader: AnswerReader) -> Usage:
         """What the provider may bill beyond what it said: nothing, when it refused before it read the prompt."""
@@ -103,6 +119,14 @@ class Attempt:
 def attempt_of(request: AgentRequest) -> int:
     """Which attempt of its task this activity is. Earlier starts of the task count: a wall gives no attempt back."""
     return request.used + activity.info().attempt
+
+
+class TurnedAway(Exception):
+    """A call that is not made, or that met a wall: what the task hears instead of an answer."""
+
+    def __init__(self, outcome: Parked | Stopped) -> None:
+        super().__init__(outcome.kind)
+        self.outcome = outcome
 
 
 class CallFailed(Exception):

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from activities.contract import AgentRequest
 from domain.briefing import Brief, brief_for
 from domain.models import Agent, Plan, Task
+from domain.summarizing import summarizer_for, summary_brief
 from store import Store
 
 PLANS_KEPT = 8
@@ -33,6 +34,12 @@ class Briefs:
         refs = {*(file.ref for file in task.files), *(input.ref for input in request.inputs if input.ref is not None)}
         texts = {ref: (await self._store.artifact(ref)).decode() for ref in sorted(refs)}
         return brief_for(plan, task, request.inputs, texts, request.note)
+
+    async def for_summary(self, request: AgentRequest, text: str) -> tuple[Brief, Agent]:
+        """What whoever sums up the result of this request is told, and who that is."""
+        plan, tasks = await self._plan(request.plan_ref)
+        task = tasks[request.task]
+        return summary_brief(plan, task, text), summarizer_for(plan, task)
 
     async def _plan(self, ref: str) -> tuple[Plan, dict[str, Task]]:
         if ref not in self._plans:

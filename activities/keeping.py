@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any, TypeVar
 
 import structlog
 
@@ -13,6 +15,8 @@ from store import Store, StoreUnavailable
 
 KEEP_PATIENCE = 10.0
 """Seconds that a cancel waits for a paid answer to be written down."""
+
+T = TypeVar("T")
 
 log = structlog.get_logger()
 
@@ -34,16 +38,9 @@ class Keeper:
 
     async def keep(self, attempt: Attempt, landed: Landed) -> None:
         """Write down an answer. It is tried until it is done: nobody shall pay it again."""
-
-        async def keep() -> None:
-            while True:
-                try:
-                    return await self._ledger.complete(attempt.entry, landed.completion, landed.number)
-                except StoreUnavailable as error:
-                    log.warning("answer_not_kept_yet", error=type(error).__name__)
-                    await asyncio.sleep(1)
-
-        keeping = asyncio.create_task(keep())
+        keeping = asyncio.create_task(
+            _until_done(lambda: self._ledger.complete(attempt.entry, landed.completion, landed.number))
+        )
         try:
             await asyncio.shield(keeping)
         except asyncio.CancelledError:
@@ -51,6 +48,10 @@ class Keeper:
             raise
         finally:
             keeping.cancel()
+
+    async def keep_text(self, text: str) -> str:
+        """Keep a part of an answer that is paid for, by itself; its reference."""
+        return await _until_done(lambda: self._store.put_artifact(text.encode()))
 
     async def note(self, attempt: Attempt, number: int, setback: Setback) -> None:
         """Write down what a request came to that brought no answer. Without a word it counts at its worst case."""
@@ -74,3 +75,13 @@ class Keeper:
         with suppress(StoreUnavailable):
             return await self._store.put_artifact(text.encode())
         return None
+
+
+async def _until_done(write: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Write something that is paid for, however long the store is full or away."""
+    while True:
+        try:
+            return await write()
+        except StoreUnavailable as error:
+            log.warning("answer_not_kept_yet", error=type(error).__name__)
+            await asyncio.sleep(1)

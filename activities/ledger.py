@@ -46,6 +46,8 @@ class Intent(Value):
     max_tokens: int
     worst: Usage = Usage()
     at: datetime
+    aside: bool = False
+    """Whether it is for a call beside that of the agent: for a summary."""
 
 
 class Setback(Value):
@@ -134,5 +136,6 @@ def _cut_off(intent: Intent) -> Setback:
 def _untold(intent: Intent, type: str, what: str, *, used: bool) -> Setback:
     message = f"{what}, attempt {intent.attempt} of {intent.attempts}"
     error = TaskError(type=type, message=message, attempt=intent.attempt, retryable=True)
-    told = Try(attempt=intent.attempt, error=error, at=intent.at, unsettled=intent.worst)
+    model = intent.model if intent.aside else None
+    told = Try(attempt=intent.attempt, error=error, at=intent.at, unsettled=intent.worst, model=model)
     return Setback(told=told, start=intent.start, used=used)

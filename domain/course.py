@@ -14,6 +14,7 @@ from pydantic import JsonValue
 from domain import barriers, places, settling, timing
 from domain.chart import Chart
 from domain.events import EventType, timestamp
+from domain.inputs import input_of
 from domain.models import (
     Answered,
     Failed,
@@ -50,8 +51,8 @@ class Course:
 
     def inputs(self, progress: Progress, id: str) -> tuple[Input, ...]:
         """What each need of a task has come to."""
-        needs = [(need, progress.ended[need]) for need in self.task(id).needs]
-        return tuple(Input(task=need, status=end.status, ref=end.ref, why=end.why) for need, end in needs)
+        task = self.task(id)
+        return tuple(input_of(need, progress.ended[need], as_summary=need in task.summaries) for need in task.needs)
 
     # Steps
 
@@ -94,11 +95,10 @@ class Course:
         spent = _count_tries(draft, id, outcome)
         match outcome:
             case Answered():
-                draft.usage += outcome.usage
+                draft.usage += outcome.spent
                 draft.proven[self.chart.model(id)] = None
                 barriers.passed(self.chart, draft, id)
-                end = Ended(status=TaskStatus.SUCCEEDED, ref=outcome.output_ref)
-                self._end(draft, id, end, **_answer(outcome, spent))
+                self._end(draft, id, _succeeded(outcome), **_answer(outcome, spent))
             case Failed():
                 draft.usage += outcome.usage
                 if outcome.asked:
@@ -264,21 +264,41 @@ def _count_tries(draft: Draft, id: str, outcome: Outcome) -> Usage:
             at=timestamp(attempt.at),
             tokens=attempt.usage.model_dump(),
             unsettled=attempt.unsettled.model_dump(),
+            **({"model": attempt.model} if attempt.model is not None else {}),
         )
     if isinstance(outcome, Parked) and tries:
         draft.used[id] = max(draft.used.get(id, 0), *(attempt.attempt for attempt in tries))
     return spent
 
 
+def _succeeded(answer: Answered) -> Ended:
+    """What dependants need of an answer: its summary only where it is not the answer itself."""
+    end = Ended(status=TaskStatus.SUCCEEDED, ref=answer.output_ref, size=answer.output_bytes)
+    if answer.summary_ref in (None, answer.output_ref):
+        return end
+    return end.model_copy(update={"summary_ref": answer.summary_ref, "summary_size": answer.summary_bytes})
+
+
 def _answer(answer: Answered, unsettled: Usage) -> dict[str, JsonValue]:
     return {
         "attempts": answer.attempts,
-        "tokens": answer.usage.model_dump(),
+        "tokens": answer.spent.model_dump(),
         "unsettled": unsettled.model_dump(),
         "output_ref": answer.output_ref,
         "output_bytes": answer.output_bytes,
+        **_summary(answer),
         **_waited(answer),
     }
+
+
+def _summary(answer: Answered) -> dict[str, JsonValue]:
+    """The summary, when one was asked for; and, of the tokens, those of calls beside that of the agent."""
+    told: dict[str, JsonValue] = {}
+    if answer.summary_ref is not None:
+        told |= {"summary_ref": answer.summary_ref, "summary_bytes": answer.summary_bytes}
+    if answer.aside:
+        told |= {"aside": [{"model": call.model, "tokens": call.usage.model_dump()} for call in answer.aside]}
+    return told
 
 
 def _failure(failure: Failed, unsettled: Usage) -> dict[str, JsonValue]:

@@ -12,6 +12,7 @@ from domain.notation import (
     Concurrency,
     DeadlineText,
     Expiry,
+    FormName,
     Id,
     Item,
     Label,
@@ -49,10 +50,10 @@ class FilesForm(Form):
 
 
 class EdgeForm(Form):
-    """`needs: {ID: {policy: ...}}`."""
+    """`needs: {ID: {policy: ..., pass: ...}}`."""
 
-    later: ClassVar[frozenset[str]] = frozenset({"pass"})
     policy: PolicyName = "tolerate"
+    form: Annotated[FormName | None, NotNothing, Field(alias="pass")] = None
 
 
 class ParamForm(Form):

@@ -113,6 +113,7 @@ class Picture(Fold):
             partial=seen.partial,
             output=_text(seen, texts or {}),
             output_ref=seen.output_ref,
+            summary=(texts or {}).get(seen.summary_ref) if seen.summary_ref else None,
         )
 
     def wait(self, id: str, now: datetime) -> Wait | None:

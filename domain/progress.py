@@ -7,11 +7,24 @@ fit one payload. How it changes is in `course.py`.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from domain.models import Approval, Deadline, Pace, Plan, Policy, Priority, TaskStatus, Usage, Value, WallKind
+from domain.models import (
+    Approval,
+    Deadline,
+    Form,
+    Pace,
+    Plan,
+    Policy,
+    Priority,
+    TaskStatus,
+    Unsaid,
+    Usage,
+    Value,
+    WallKind,
+)
 from domain.steering import Steered
 
 
@@ -28,6 +41,8 @@ class OutlineTask(Value):
     timeout: timedelta
     time_limit: timedelta | None = None
     attempts: int
+    summaries: Annotated[tuple[str, ...], Unsaid] = ()
+    """The needs whose result it takes as a summary."""
 
 
 class Outline(Value):
@@ -65,6 +80,7 @@ def outline_of(plan: Plan) -> Outline:
                 timeout=task.timeout,
                 time_limit=task.time_limit,
                 attempts=task.attempts,
+                summaries=tuple(need.task for need in task.needs if need.form is Form.SUMMARY),
             )
             for task in plan.tasks
         ),
@@ -78,6 +94,11 @@ class Ended(Value):
     ref: str | None = None
     why: str | None = None
     cause: str | None = None
+    size: Annotated[int, Unsaid] = 0
+    """Bytes of the result: what its dependants will cost is reckoned from it. 0 in runs before 0.5.0."""
+    summary_ref: Annotated[str | None, Unsaid] = None
+    """Where the result is longer than its summary."""
+    summary_size: Annotated[int, Unsaid] = 0
 
 
 class Waiting(Value):
