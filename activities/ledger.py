@@ -105,13 +105,16 @@ class Ledger:
     async def setbacks(self, entry: Entry, *, start: str, attempt: int, but: int | None = None) -> tuple[Setback, ...]:
         """The requests before this attempt that brought nothing, in order; `but` is one that is told of elsewhere.
 
+        The one that brought the completion is none of them, whoever died before it could be handed on.
         One of this very start that nobody told of was lost with its worker, and is written down as that. One of an
         earlier start was cut off when its worker was stopped.
         """
         found: list[Setback] = []
+        landed = await self._store.recorded(f"{entry.key}/completion")
+        told_elsewhere = {but, landed.get("number", 1) if landed is not None else None}
         number = 0
         while (written := await self._store.recorded(f"{entry.key}/intent-{(number := number + 1)}")) is not None:
-            if number == but:
+            if number in told_elsewhere:
                 continue
             intent = Intent.model_validate(written)
             told = await self._store.recorded(f"{entry.key}/setback-{number}")

@@ -103,8 +103,8 @@ def readable(brief: Brief) -> str:
     parts = [f"model: {brief.model}", f"max_tokens: {brief.max_tokens}", "", "--- system", brief.system]
     for block in brief.content:
         match block:
-            case {"type": "document", "title": str(title), "source": {"data": str(data)}}:
-                parts += ["", f"--- document {title}", data]
+            case {"type": "document", "title": str(title), "context": str(context), "source": {"data": str(data)}}:
+                parts += ["", f"--- document {title}: {context}", data]
             case {"text": str(text)}:
                 parts += ["", "--- text", text]
     return "\n".join(parts)

@@ -19,6 +19,7 @@ from activities.contract import AgentRequest
 from activities.gate import Gate, Standing
 from activities.meter import OpenMeter
 from domain.models import Agent, Answered, Failed, Outcome, Parked, Plan, Task
+from domain.summaries import SUMMARIZER
 from store import Store
 
 HAIKU, OPUS = "claude-haiku-4-5", "claude-opus-4-5"
@@ -91,10 +92,15 @@ class Doorway:
 
 @asynccontextmanager
 async def opened(
-    store: Store, url: str, *, backoff: timedelta = timedelta(milliseconds=50), max_tokens: int = MAX_TOKENS
+    store: Store,
+    url: str,
+    *,
+    backoff: timedelta = timedelta(milliseconds=50),
+    max_tokens: int = MAX_TOKENS,
+    summarizer: str | None = None,
 ) -> AsyncIterator[Doorway]:
-    """A worker's door, new: it has met no wall yet."""
-    models = {"ant": HAIKU, "bee": OPUS}
+    """A worker's door, new: it has met no wall yet. With the model of a summarizer, summaries of all are wanted."""
+    models = {"ant": HAIKU, "bee": OPUS} | ({SUMMARIZER: summarizer} if summarizer else {})
     tasks = {"a": "ant", "b": "ant", "c": "ant", "d": "ant", "other": "bee"}
     plan = Plan(
         name="doors",
@@ -108,6 +114,7 @@ async def opened(
                 timeout=timedelta(seconds=20),
                 attempts=4,
                 max_tokens=max_tokens,
+                summarise=summarizer is not None,
             )
             for id, agent in tasks.items()
         ),
