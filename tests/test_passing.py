@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from typing import Any
 
 import pytest
 from conftest import Bench
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from test_planning import planned
 
 from domain.briefing import INPUTS_LIMIT, LABELS_ALLOWANCE
@@ -15,6 +17,7 @@ from domain.models import Form, RunStatus, Task
 from domain.progress import outline_of
 from domain.summaries import SUMMARY_BYTES
 from domain.summarizing import SUMMARIZED_BYTES
+from terminal.show_task import show_task
 
 B = "{id: b, agent: writer, prompt: x"
 FULL, SUMMARY = Form.FULL, Form.SUMMARY
@@ -153,8 +156,16 @@ async def test_a_long_result_with_three_dependants_costs_two_of_them_little(crew
     told = await crew.client.brief(await crew.client.picture(run.id), "one")
     assert "Much." in told
     assert f"{big.output_ref}" in told
-    given = (await crew.client.picture(run.id)).inputs("one")
-    assert [(input.whole, input.whole_bytes) for input in given] == [(big.output_ref, 50_000)]
+    picture = await crew.client.picture(run.id)
+    (given,) = picture.inputs("one")
+    assert (given.whole, given.whole_bytes) == (big.output_ref, 50_000)
+    console = Console(record=True, file=StringIO(), width=200)
+    for id in ("big", "one"):
+        shown = next(task for task in report.tasks if task.id == id)
+        show_task(console, shown, picture.planned[id], picture.inputs(id), "")
+    words = console.export_text()
+    assert f"as a summary, {given.ref}; the whole has 50,000 bytes, {big.output_ref}" in words
+    assert "summary    Much." in words
 
 
 async def test_where_the_agent_gives_no_summary_one_call_makes_it(crew: Bench) -> None:
