@@ -231,6 +231,9 @@ class Course:
         if given_back or (parked.why == "pause" and not draft.paused):
             return settling.make_ready(self.chart, draft, id)
         if parked.wall is None:
+            if parked.why == "wall":  # on the way to its summary: it says nothing of the wall that it may be sent to
+                draft.probes_no_more(id)
+                draft.wave.pop(id, None)
             return settling.park(draft, id, _own_wait(draft, id, parked))
         if barriers.is_error(self.chart, draft, id, parked.wall):
             error = TaskError(
