@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from conftest import Bench
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 from test_planning import planned
@@ -76,6 +76,7 @@ tasks:
     assert forms(c) == {"a[x]": SUMMARY, "a[y]": FULL, "a[z]": FULL}
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_whoever_has_several_dependants_goes_down_as_a_summary_unless_an_edge_says_otherwise(data: Any) -> None:
     count = data.draw(st.integers(1, 6))

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domain.briefing import INPUTS_LIMIT, LABELS_ALLOWANCE, Brief, brief_for
@@ -276,6 +276,7 @@ def test_twenty_long_inputs_and_a_short_one_fit_one_brief() -> None:
 sizes = st.sampled_from([0, 1, 300, 601, 5_000, 50_000, 300_000])
 
 
+@settings(deadline=None, max_examples=50)
 @given(
     st.lists(sizes, max_size=4),
     st.lists(st.tuples(sizes, st.integers(0, 40), st.booleans()), max_size=6),
