@@ -155,9 +155,10 @@ class RunReader:
 
         One that is damaged in the store has its reference alone: it hides no other, and who asks for it is told.
         """
-        seen = [task for task in picture.tasks.values() if task.output_ref and task.output_bytes <= INLINE_LIMIT]
+        tasks = picture.tasks.values()
+        small = [task.output_ref for task in tasks if task.output_bytes <= INLINE_LIMIT]
         texts = {}
-        for ref in sorted({task.output_ref for task in seen if task.output_ref}):
+        for ref in sorted({ref for ref in (*small, *(task.summary_ref for task in tasks)) if ref}):
             with suppress(StoreError):
                 texts[ref] = await self.text(ref)
         return picture.report(texts, datetime.now(UTC))

@@ -16,7 +16,16 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.attempts import Attempt, CallFailed, NotCovered, failure, spent_in_vain, tells_all, used_up
+from activities.attempts import (
+    Attempt,
+    CallFailed,
+    NotCovered,
+    TurnedAway,
+    failure,
+    spent_in_vain,
+    tells_all,
+    used_up,
+)
 from activities.board import Board
 from activities.briefs import Briefs
 from activities.contract import RUN_AGENT, AgentReply, AgentRequest
@@ -25,29 +34,24 @@ from activities.gate import Gate, Standing
 from activities.keeping import Keeper
 from activities.ledger import Landed, Setbacks
 from activities.meter import GivenBack, Hold, Meter, Wish
-from activities.model import CalledOff, LanguageModel, ModelError, answer_of
+from activities.model import CalledOff, Completion, LanguageModel, ModelError, answer_of
 from activities.model_call import ModelCall, attempt_answered
 from activities.patience import RunIsOver, within
 from activities.pin import OtherStore, Pin
 from activities.pulse import Pulse, beating
 from activities.reading import AnswerReader
 from activities.room import RESERVE, Room
+from activities.summaries import Summaries
 from activities.walls import Walls
+from domain.briefing import Brief
 from domain.models import Answered, Outcome, Parked, Stopped, Usage, ref_of
+from domain.summaries import Parted, parted
 from store import Store, StoreError, StoreUnavailable
 
 WORKER_STOPPED = Parked(why="worker", what="its worker was stopped")
 PAUSED = Parked(why="pause", what="the run is paused")
 
 log = structlog.get_logger()
-
-
-class TurnedAway(Exception):
-    """A call that is not made, or that met a wall: what the task hears instead of an answer."""
-
-    def __init__(self, outcome: Parked | Stopped) -> None:
-        super().__init__(outcome.kind)
-        self.outcome = outcome
 
 
 class AgentActivities:
@@ -72,6 +76,7 @@ class AgentActivities:
         self._board = board
         self._briefs = Briefs(store)
         self._keeper = Keeper(store)
+        self._summaries = Summaries(self._briefs, self._keeper, backoff)
         self._walls = Walls()
         self._room = Room(store.folder, reserve)
         self._flights = Flights[Landed]()
@@ -100,30 +105,25 @@ class AgentActivities:
         await self._pin.check(request.run)
         brief, agent = await self._briefs.for_request(request), await self._briefs.agent(request)
         attempt = Attempt.of(request, brief, agent, await self._briefs.prices(request))
+        calls = [attempt]
         try:
             _turn_away(standing)
-            return await self._answer(attempt, pulse)
+            return await self._answer(calls, pulse)
         except TurnedAway as turned:
-            return await self._with_used(attempt, turned.outcome)
+            return await self._with_used(calls, turned.outcome)
         except CallFailed as failed:
             raise await self._failure(attempt, failed) from None
         except asyncio.CancelledError:
             if not _worker_stops():
                 raise
-            return await self._with_used(attempt, WORKER_STOPPED)
+            return await self._with_used(calls, WORKER_STOPPED)
 
-    async def _answer(self, attempt: Attempt, pulse: Pulse) -> Answered:
-        began = monotonic()
-        landed = await self._keeper.landed(attempt)  # ledger
-        reused = landed is not None
-        if landed is None:
-            pulse.step = "joining"  # unless this attempt is the one that makes the call
-            landed = await self._flights.join(
-                attempt.entry.key, lambda: self._fly(attempt, pulse), flies_on=_still_wanted
-            )
-        completion = landed.completion
+    async def _answer(self, calls: list[Attempt], pulse: Pulse) -> Answered:
+        """The answer of the agent, with its summary where one is wanted. Every call on the way is added to `calls`."""
+        began, attempt = monotonic(), calls[0]
+        landed, reused = await self._land(attempt, pulse)
         try:
-            text = answer_of(completion, attempt.brief.max_tokens).encode()
+            said = _said(landed.completion, attempt.brief)
         except ModelError as error:
             raise _without_use(landed, error) from None
         _record(landed, seconds=monotonic() - began, reused=reused)  # record
@@ -132,15 +132,33 @@ class AgentActivities:
             if reused or landed.number > 1 or landed.overtaken
             else Setbacks()
         )
-        return Answered(
-            output_ref=ref_of(text),  # the ledger has put it there
-            output_bytes=len(text),
-            usage=completion.usage,
+        answer = Answered(
+            output_ref=ref_of(said.text.encode()),  # the ledger has put it there, unless a summary was parted from it
+            output_bytes=len(said.text.encode()),
+            usage=landed.completion.usage,
             attempts=attempt.number,
             tries=spent_in_vain(before.all, attempt.start),
             accounted=before.whole,
             waited_s=0.0 if reused else round(landed.waited, 3),
         )
+        if attempt.brief.closing is None:
+            return answer
+
+        async def ask(aside: Attempt) -> tuple[Landed, bool]:
+            calls.append(aside)
+            return await self._land(aside, pulse)
+
+        await self._keeper.keep_text(said.text)
+        summary = await self._summaries.summary_of(attempt, said, ask)
+        return summary.added_to(answer, await self._keeper.keep_text(summary.text))
+
+    async def _land(self, attempt: Attempt, pulse: Pulse) -> tuple[Landed, bool]:
+        """What the provider says to a call, and whether it had been paid for before."""
+        if (landed := await self._keeper.landed(attempt)) is not None:  # ledger
+            return landed, True
+        pulse.step = "joining"  # unless this attempt is the one that makes the call
+        flight = self._flights.join(attempt.entry.key, lambda: self._fly(attempt, pulse), flies_on=_still_wanted)
+        return await flight, False
 
     async def _fly(self, attempt: Attempt, pulse: Pulse) -> Landed:
         """Make the call when there is a place for it."""
@@ -240,13 +258,14 @@ class AgentActivities:
         if (wall := await self._room.wall()) is not None:
             raise TurnedAway(wall)
 
-    async def _with_used(self, attempt: Attempt, outcome: Parked | Stopped) -> Outcome:
+    async def _with_used(self, calls: list[Attempt], outcome: Parked | Stopped) -> Outcome:
         """What parks a task uses no attempt; those that it has used before are used."""
         if isinstance(outcome, Stopped):
             return outcome
-        setbacks = await self._keeper.setbacks(attempt)
-        tries = used_up(setbacks.all, attempt.start)
-        return outcome.model_copy(update={"tries": tries, "accounted": tells_all(setbacks, attempt.start)})
+        found = [(call.start, await self._keeper.setbacks(call)) for call in calls]
+        tries = tuple(each for start, setbacks in found for each in used_up(setbacks.all, start))
+        whole = all(tells_all(setbacks, start) for start, setbacks in found)
+        return outcome.model_copy(update={"tries": tries, "accounted": whole})
 
     async def _failure(self, attempt: Attempt, failed: CallFailed) -> ApplicationError:
         setbacks = await self._keeper.setbacks(attempt, but=failed.number)
@@ -285,6 +304,15 @@ def _turn_away(standing: Standing) -> None:
         raise TurnedAway(Stopped(why=standing.over))
     if standing.paused:
         raise TurnedAway(PAUSED)
+
+
+def _said(completion: Completion, brief: Brief) -> Parted:
+    """The answer, parted from its summary. One that was cut in its summary is whole: a summary can be made."""
+    said = parted(completion.text, brief.closing)
+    if completion.stop_reason == "max_tokens" and said.closed:
+        return said._replace(summary=None)
+    answer_of(completion, brief.max_tokens)
+    return said
 
 
 def _without_use(landed: Landed, error: ModelError) -> CallFailed:

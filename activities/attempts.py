@@ -16,7 +16,7 @@ from activities.ledger import Entry, Intent, Setback, Setbacks
 from activities.model import ModelError
 from activities.reading import AnswerReader
 from domain.briefing import Brief
-from domain.models import Agent, Failed, Spent, TaskError, TaskStatus, Try, Usage
+from domain.models import Agent, Failed, Parked, Spent, Stopped, TaskError, TaskStatus, Try, Usage
 from domain.prices import PriceList, cost_of_calls, money
 from domain.weighing import weight
 
@@ -38,6 +38,8 @@ class Attempt:
     scheduled: datetime
     """When it was due, by Temporal's clock."""
     prices: PriceList | None = None
+    aside: bool = False
+    """Whether the call is one beside that of the agent: for a summary."""
 
     @classmethod
     def of(cls, request: AgentRequest, brief: Brief, agent: Agent, prices: PriceList | None = None) -> Attempt:
@@ -90,11 +92,13 @@ class Attempt:
             max_tokens=self.brief.max_tokens,
             worst=self.worst,
             at=datetime.now(UTC),
+            aside=self.aside,
         )
 
     def error(self, error: ModelError) -> TaskError:
         """The error as people read it."""
-        message = f"{error}, attempt {self.number} of {self.request.attempts}"
+        what = "for a summary: " if self.aside else ""
+        message = f"{what}{error}, attempt {self.number} of {self.request.attempts}"
         return TaskError(type=type(error).__name__, message=message, attempt=self.number, retryable=error.retryable)
 
     def setback(self, error: ModelError, reader: AnswerReader, *, used: bool) -> Setback:
@@ -105,6 +109,7 @@ class Attempt:
             at=datetime.now(UTC),
             usage=reader.usage,
             unsettled=self._unsettled(error, reader),
+            model=self.brief.model if self.aside else None,
         )
         return Setback(told=told, start=self.start, used=used)
 
@@ -114,6 +119,17 @@ class Attempt:
         error = TaskError(type="Overtaken", message=message, attempt=self.number, retryable=True)
         return Setback(
             told=Try(attempt=self.number, error=error, at=datetime.now(UTC), usage=usage), start=self.start, used=False
+        )
+
+    def tried(self, failed: CallFailed) -> Try:
+        """What a task tells of this attempt, when it goes on without what it was for."""
+        return Try(
+            attempt=self.number,
+            error=self.error(failed.why),
+            at=datetime.now(UTC),
+            usage=failed.usage,
+            unsettled=failed.unsettled,
+            model=self.brief.model if self.aside else None,
         )
 
     def _unsettled(self, error: ModelError, reader: AnswerReader) -> Usage:
@@ -133,6 +149,14 @@ def attempt_of(request: AgentRequest) -> int:
 
 class NotCovered(Exception):
     """What is set aside for the task does not cover one more call."""
+
+
+class TurnedAway(Exception):
+    """A call that is not made, or that met a wall: what the task hears instead of an answer."""
+
+    def __init__(self, outcome: Parked | Stopped) -> None:
+        super().__init__(outcome.kind)
+        self.outcome = outcome
 
 
 class CallFailed(Exception):

@@ -9,6 +9,7 @@ from activities.contract import AgentRequest
 from domain.briefing import Brief, brief_for
 from domain.models import Agent, Plan, Task
 from domain.prices import PriceList
+from domain.summarizing import summarizer_for, summary_brief
 from store import Store, StoreError
 
 PLANS_KEPT = 8
@@ -50,6 +51,12 @@ class Briefs:
         except StoreError as error:
             remedy = "put the store back as it was, then have the task done again by `retry`, or submit the plan anew"
             raise StoreError(f"{what} cannot be given to the agent: {error}; {remedy}") from error
+
+    async def for_summary(self, request: AgentRequest, text: str) -> tuple[Brief, Agent]:
+        """What whoever sums up the result of this request is told, and who that is."""
+        plan, tasks = await self._plan(request.plan_ref)
+        task = tasks[request.task]
+        return summary_brief(plan, task, text), summarizer_for(plan, task)
 
     async def _plan(self, ref: str) -> tuple[Plan, dict[str, Task]]:
         if ref not in self._plans:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from typing import Any, TypeVar
 
 import structlog
 
@@ -14,6 +16,8 @@ from store import Store, StoreUnavailable
 
 KEEP_PATIENCE = 10.0
 """Seconds that a cancel waits for a paid answer to be written down."""
+
+T = TypeVar("T")
 
 log = structlog.get_logger()
 
@@ -46,16 +50,11 @@ class Keeper:
         """
 
         async def keep() -> Landed:
-            while True:
-                try:
-                    stands = await self._ledger.complete(attempt.entry, landed.completion, landed.number)
-                except StoreUnavailable as error:
-                    log.warning("answer_not_kept_yet", error=type(error).__name__)
-                    await asyncio.sleep(1)
-                    continue
-                if stands.overtaken:
-                    await self.note(attempt, landed.number, attempt.overtaken(landed.completion.usage))
-                return stands
+            complete = self._ledger.complete
+            stands = await _until_done(lambda: complete(attempt.entry, landed.completion, landed.number))
+            if stands.overtaken:
+                await self.note(attempt, landed.number, attempt.overtaken(landed.completion.usage))
+            return stands
 
         keeping = asyncio.create_task(keep())
         try:
@@ -65,6 +64,10 @@ class Keeper:
             raise
         finally:
             keeping.cancel()
+
+    async def keep_text(self, text: str) -> str:
+        """Keep a part of an answer that is paid for, by itself; its reference."""
+        return await _until_done(lambda: self._store.put_artifact(text.encode()))
 
     async def note(self, attempt: Attempt, number: int, setback: Setback) -> None:
         """Write down what a request came to that brought no answer. Without a word it counts at its worst case."""
@@ -90,3 +93,13 @@ class Keeper:
         with suppress(StoreUnavailable):
             return await self._store.put_artifact(text.encode())
         return None
+
+
+async def _until_done(write: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Write something that is paid for, however long the store is full or away."""
+    while True:
+        try:
+            return await write()
+        except StoreUnavailable as error:
+            log.warning("answer_not_kept_yet", error=type(error).__name__)
+            await asyncio.sleep(1)

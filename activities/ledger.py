@@ -56,6 +56,8 @@ class Intent(Value):
     max_tokens: int
     worst: Usage = Usage()
     at: datetime
+    aside: bool = False
+    """Whether it is for a call beside that of the agent: for a summary."""
 
 
 class Setback(Value):
@@ -160,15 +162,17 @@ class Ledger:
     ) -> Setbacks:
         """The requests before this attempt that brought nothing, in order; `but` is one that is told of elsewhere.
 
+        The one that brought the completion is none of them, whoever died before it could be handed on.
         One of this very start that nobody told of was lost with its worker, and is written down as that. One of an
         earlier start was cut off when its worker was stopped. One of this very attempt may still be under way. Of one
         whose entry is damaged nobody knows what it came to: it counts at `worst`, the same for all requests of a call.
         """
-        whole = True
         found: list[Setback] = []
+        answered = await self._answered(entry)
+        whole = answered in {None, but}
         number = 0
         while (intent := await self._intent(entry, number := number + 1)) is not None:
-            if number == but:
+            if number in {but, answered}:
                 continue
             if (told := await self._told(entry, number)) is not None:
                 found.append(told)
@@ -182,6 +186,14 @@ class Ledger:
             else:
                 whole = False
         return Setbacks(tuple(found), whole=whole)
+
+    async def _answered(self, entry: Entry) -> int | None:
+        """The number of the request that was answered. Of a damaged entry nobody knows."""
+        try:
+            found = await self._store.recorded(f"{entry.key}/completion")
+            return None if found is None else Kept.model_validate(found).number
+        except (StoreError, ValueError):
+            return None
 
     async def _intent(self, entry: Entry, number: int) -> Intent | Damaged | None:
         try:
@@ -229,5 +241,6 @@ def _cut_off(intent: Intent) -> Setback:
 def _untold(intent: Intent, type: str, what: str, *, used: bool) -> Setback:
     message = f"{what}, attempt {intent.attempt} of {intent.attempts}"
     error = TaskError(type=type, message=message, attempt=intent.attempt, retryable=True)
-    told = Try(attempt=intent.attempt, error=error, at=intent.at, unsettled=intent.worst)
+    model = intent.model if intent.aside else None
+    told = Try(attempt=intent.attempt, error=error, at=intent.at, unsettled=intent.worst, model=model)
     return Setback(told=told, start=intent.start, used=used)

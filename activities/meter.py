@@ -16,7 +16,7 @@ from domain.models import Parked, Priority, Usage
 from domain.quota.words import Standing
 
 PATIENCE = 60.0
-"""Seconds in the line, after which a task goes back to its run: half of what an attempt may spend beside its call."""
+"""Seconds in the line, after which a task goes back to its run: far less than an attempt may spend beside its call."""
 
 
 class GivenBack(Exception):

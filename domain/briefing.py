@@ -7,15 +7,21 @@ marks that no text in the brief can contain; it never enters the instructions.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
+from domain.cutting import NOTE_BYTES, fair_share, shorten
 from domain.models import Agent, Input, Placement, Plan, Task, TaskStatus, Value, ref_of
+from domain.summaries import SUMMARY_BYTES, SUMMARY_WORDS
 
 INPUTS_LIMIT = 400_000
 """Bytes of upstream results and files in one brief, about 100,000 tokens: half of a common context window."""
+
+LABELS_ALLOWANCE = 100_000
+"""Bytes that the labels of inputs may have beside the texts; of very many inputs they take from the room of the texts.
+So all that reaches a brief from outside its task has at most 500,000 bytes, up to some 3,000 inputs."""
 
 REASON_LIMIT = 200
 """Characters of the reason why an input is missing."""
@@ -34,6 +40,8 @@ class Brief(Value):
     max_tokens: int
     system: str
     content: tuple[dict[str, JsonValue], ...]
+    closing: str | None = Field(default=None, exclude=True)
+    """The mark below which the agent is asked to sum up its answer. It is read off the request, and no part of it."""
 
     @property
     def hash(self) -> str:
@@ -43,11 +51,16 @@ class Brief(Value):
 
 @dataclass(frozen=True)
 class Material:
-    """A text that goes into a brief, and where it comes from."""
+    """A text that goes into a brief, by reference, and where it comes from."""
 
     title: str
     context: str
-    text: str
+    ref: str
+
+    @property
+    def label_bytes(self) -> int:
+        """What stands beside the text itself."""
+        return len(f"{self.title}{self.context}".encode())
 
 
 def brief_for(
@@ -60,31 +73,28 @@ def brief_for(
     agent = next(agent for agent in plan.agents if agent.name == task.agent)
     places = [name for part in task.prompt if isinstance(part, Placement) for name in part.tasks]
     placed = set(places)
-    refs = {input.task: input.ref for input in inputs if input.ref is not None}
-    uses = [
-        *(file.ref for file in task.files),
-        *(refs[name] for name in places if name in refs),  # once for every place
-        *(ref for name, ref in refs.items() if name not in placed),
-    ]
-    share = fair_share([len(texts[ref].encode()) for ref in uses], INPUTS_LIMIT)
-    cut = {ref: shorten(texts[ref], share) for ref in uses}
+    given = {input.task: input for input in inputs if input.ref is not None}
+    # Texts of files and results are in the seal by their references, which are hashes.
+    marks = Marks([task.model_dump(mode="json"), [input.model_dump(mode="json") for input in inputs], note])
     documents = [
-        *(Material(file.path, "a file of the plan", cut[file.ref]) for file in task.files),
-        *(
-            Material(input.task, f"the result of task {input.task!r}", cut[input.ref])
-            for input in inputs
-            if input.ref is not None and input.task not in placed
-        ),
+        *(Material(file.path, "a file of the plan", file.ref) for file in task.files),
+        *(Material(name, _source(input), input.ref or "") for name, input in given.items() if name not in placed),
     ]
+    uses = [
+        *((document.ref, document.label_bytes) for document in documents),
+        *((given[name].ref or "", len(_marked(given[name], "", marks).encode())) for name in places if name in given),
+    ]
+    cut = _cut_to_fit(uses, texts)
     return Brief(
         model=agent.model,
         max_tokens=task.max_tokens,
         system=f"{agent.instructions.strip()}\n\n{STANDING_RULES}",
         content=(
-            _text(_heading(plan, task, agent)),
-            *(_document(material) for material in documents),
-            _text(_assignment(task, {input.task: input for input in inputs}, cut, note)),
+            said(heading(plan, task, agent)),
+            *(document(material.title, material.context, cut[material.ref]) for material in documents),
+            said(_assignment(task, {input.task: input for input in inputs}, cut, marks, note)),
         ),
+        closing=marks.closing if task.summarise else None,
     )
 
 
@@ -93,41 +103,28 @@ def readable(brief: Brief) -> str:
     parts = [f"model: {brief.model}", f"max_tokens: {brief.max_tokens}", "", "--- system", brief.system]
     for block in brief.content:
         match block:
-            case {"type": "document", "title": str(title), "source": {"data": str(data)}}:
-                parts += ["", f"--- document {title}", data]
+            case {"type": "document", "title": str(title), "context": str(context), "source": {"data": str(data)}}:
+                parts += ["", f"--- document {title}: {context}", data]
             case {"text": str(text)}:
                 parts += ["", "--- text", text]
     return "\n".join(parts)
 
 
-def fair_share(sizes: list[int], limit: int) -> int:
-    """The size at which to cut so that all fit the limit together: short ones stay whole, long ones share the rest."""
-    left = limit
-    for count, size in enumerate(sorted(sizes)):
-        share = left // (len(sizes) - count)
-        if size > share:
-            return share
-        left -= size
-    return limit
+def _cut_to_fit(uses: Sequence[tuple[str, int]], texts: Mapping[str, str]) -> dict[str, str]:
+    """The texts by reference, each cut to a size at which all uses of them fit the limit with their labels."""
+    labels = sum(label + NOTE_BYTES for _, label in uses)
+    room = max(0, INPUTS_LIMIT - max(0, labels - LABELS_ALLOWANCE))
+    share = fair_share([len(texts[ref].encode()) for ref, _ in uses], room)
+    return {ref: shorten(texts[ref], share) for ref, _ in uses}
 
 
-def shorten(text: str, limit: int) -> str:
-    """The text, cut to so many bytes with a note of how much is missing."""
-    raw = text.encode()
-    if len(raw) <= limit:
-        return text
-    kept = raw[:limit].decode(errors="ignore")
-    return f"{kept}\n[cut here: {len(raw) - limit} of {len(raw)} bytes are left out]"
-
-
-def _heading(plan: Plan, task: Task, agent: Agent) -> str:
+def heading(plan: Plan, task: Task, agent: Agent) -> str:
+    """The first lines of a message: who is asked for which task."""
     kind = f"\nType: {task.type}" if task.type else ""
     return f"Task: {task.id}\nPlan: {plan.name}\nAgent: {agent.label}{kind}"
 
 
-def _assignment(task: Task, inputs: Mapping[str, Input], cut: Mapping[str, str], note: str | None) -> str:
-    # Texts of files and results are in it by their references, which are hashes.
-    marks = Marks([task.model_dump(mode="json"), [input.model_dump(mode="json") for input in inputs.values()], note])
+def _assignment(task: Task, inputs: Mapping[str, Input], cut: Mapping[str, str], marks: Marks, note: str | None) -> str:
     parts = [part if isinstance(part, str) else _placed(part, inputs, cut, marks) for part in task.prompt]
     sections = ["".join(parts).strip()]
     if task.payload:
@@ -140,6 +137,12 @@ def _assignment(task: Task, inputs: Mapping[str, Input], cut: Mapping[str, str],
     if missing:
         listed = marks.around("missing-inputs", task.id, "[\n" + ",\n".join(missing) + "\n]")
         sections.append(f"Missing inputs (they did not succeed, so there is no result of theirs), as data:\n{listed}")
+    if task.summarise:
+        sections.append(
+            f"Close your answer with a summary of it, at most {SUMMARY_WORDS} words ({SUMMARY_BYTES} bytes) of plain "
+            "text, for agents that work on with it and do not see the rest. Write this line first, by itself, then the "
+            f"summary, and nothing after it:\n{marks.closing}"
+        )
     return "\n\n".join(sections)
 
 
@@ -147,9 +150,28 @@ def _placed(placement: Placement, inputs: Mapping[str, Input], cut: Mapping[str,
     return "\n".join(
         marks.around("missing-input", name, "There is no result of this task.")
         if (ref := inputs[name].ref) is None
-        else marks.around("result", name, cut[ref])
+        else _marked(inputs[name], cut[ref], marks)
         for name in placement.tasks
     )
+
+
+def _marked(input: Input, text: str, marks: Marks) -> str:
+    """A result at its place in a prompt, or its summary with word of the whole."""
+    if input.whole is None:
+        return marks.around("result", input.task, text)
+    return marks.around("summary-of-result", input.task, text, whole=_whole(input))
+
+
+def _source(input: Input) -> str:
+    """Where the text of a document comes from."""
+    if input.whole is None:
+        return f"the result of task {input.task!r}"
+    return f"the summary of the result of task {input.task!r}; the whole: {_whole(input)}"
+
+
+def _whole(input: Input) -> str:
+    """The result that a summary is of: nobody knows the size of one that does not exist yet."""
+    return f"{input.whole_bytes:,} bytes, {input.whole}" if input.whole_bytes else f"{input.whole}"
 
 
 def _lack(input: Input) -> str:
@@ -164,21 +186,29 @@ class Marks:
     def __init__(self, content: object) -> None:
         self._seal = ref_of(json.dumps(content, sort_keys=True).encode()).removeprefix("sha256:")[:12]
 
-    def around(self, tag: str, name: str, text: str) -> str:
-        """The text between an opening and a closing mark."""
+    @property
+    def closing(self) -> str:
+        """The line between an answer and the summary that closes it."""
+        return f'<summary mark="{self._seal}">'
+
+    def around(self, tag: str, name: str, text: str, **told: str) -> str:
+        """The text between an opening and a closing mark; the opening one may tell more of it."""
         of = json.dumps(name, ensure_ascii=False)
-        return f'<{tag} of={of} mark="{self._seal}">\n{text}\n</{tag} mark="{self._seal}">'
+        more = "".join(f' {key}="{value}"' for key, value in told.items())
+        return f'<{tag} of={of}{more} mark="{self._seal}">\n{text}\n</{tag} mark="{self._seal}">'
 
 
-def _text(text: str) -> dict[str, JsonValue]:
+def said(text: str) -> dict[str, JsonValue]:
+    """A block of a message that is ours."""
     return {"type": "text", "text": text}
 
 
-def _document(material: Material) -> dict[str, JsonValue]:
+def document(title: str, context: str, text: str) -> dict[str, JsonValue]:
+    """A block of a message that is data."""
     return {
         "type": "document",
-        "title": material.title,
-        "context": material.context,
+        "title": title,
+        "context": context,
         # The provider refuses an empty document.
-        "source": {"type": "text", "media_type": "text/plain", "data": material.text or "(empty)"},
+        "source": {"type": "text", "media_type": "text/plain", "data": text or "(empty)"},
     }

@@ -71,14 +71,15 @@ class Bills:
 
     def __init__(self, prices: PriceList | None, models: Mapping[str, str]) -> None:
         """`models` has the model of every task."""
-        known = prices.models if prices is not None else {}
+        self._known = known = prices.models if prices is not None else {}
         self._prices = {task: known[model] for task, model in models.items() if model in known}
         self._charges: dict[str, Charge] = {}
         self._all: Charge | None = Charge() if len(self._prices) == len(models) else None
 
-    def add(self, task: str, usage: Usage, unsettled: Usage, *, in_vain: bool) -> None:
-        """One call of a task."""
-        if (price := self._prices.get(task)) is None:
+    def add(self, task: str, usage: Usage, unsettled: Usage, *, in_vain: bool, model: str | None = None) -> None:
+        """One call of a task, to its own model or to another."""
+        price = self._known.get(model) if model is not None else self._prices.get(task)
+        if price is None:
             return
         charge = charge_for(price, usage, unsettled, in_vain=in_vain)
         self._charges[task] = self._charges.get(task, Charge()).plus(charge)

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from domain import barriers, places, purse, settling, timing
 from domain.chart import Chart
 from domain.events import EventType, timestamp
+from domain.inputs import input_of
 from domain.models import (
     Account,
     Answered,
@@ -53,8 +54,8 @@ class Course:
 
     def inputs(self, progress: Progress, id: str) -> tuple[Input, ...]:
         """What each need of a task has come to."""
-        needs = [(need, progress.ended[need]) for need in self.task(id).needs]
-        return tuple(Input(task=need, status=end.status, ref=end.ref, why=end.why) for need, end in needs)
+        task = self.task(id)
+        return tuple(input_of(need, progress.ended[need], as_summary=need in task.summaries) for need in task.needs)
 
     # Steps
 
@@ -103,11 +104,10 @@ class Course:
         spent = _count_tries(draft, id, outcome)
         match outcome:
             case Answered():
-                draft.usage += outcome.usage
+                draft.usage += outcome.spent
                 draft.proven[self.chart.model(id)] = None
                 barriers.passed(self.chart, draft, id)
-                end = Ended(status=TaskStatus.SUCCEEDED, ref=outcome.output_ref, size=outcome.output_bytes)
-                self._end(draft, id, end, **_answer(outcome, spent))
+                self._end(draft, id, _succeeded(outcome), **_answer(outcome, spent))
             case Failed():
                 draft.usage += outcome.usage
                 if outcome.asked:
@@ -254,6 +254,9 @@ class Course:
         if given_back or (parked.why == "pause" and not draft.paused):
             return settling.make_ready(self.chart, draft, id)
         if parked.wall is None:
+            if parked.why == "wall":  # on the way to its summary: it says nothing of the wall that it may be sent to
+                draft.probes_no_more(id)
+                draft.wave.pop(id, None)
             return settling.park(draft, id, _own_wait(draft, id, parked))
         if barriers.is_error(self.chart, draft, id, parked.wall):
             error = TaskError(
@@ -287,21 +290,41 @@ def _count_tries(draft: Draft, id: str, outcome: Outcome) -> Usage:
             at=timestamp(attempt.at),
             tokens=attempt.usage.model_dump(),
             unsettled=attempt.unsettled.model_dump(),
+            **({"model": attempt.model} if attempt.model is not None else {}),
         )
     if isinstance(outcome, Parked) and tries:
         draft.used[id] = max(draft.used.get(id, 0), *(attempt.attempt for attempt in tries))
     return spent
 
 
+def _succeeded(answer: Answered) -> Ended:
+    """What dependants need of an answer: its summary only where it is not the answer itself."""
+    end = Ended(status=TaskStatus.SUCCEEDED, ref=answer.output_ref, size=answer.output_bytes)
+    if answer.summary_ref in (None, answer.output_ref):
+        return end
+    return end.model_copy(update={"summary_ref": answer.summary_ref, "summary_size": answer.summary_bytes})
+
+
 def _answer(answer: Answered, unsettled: Usage) -> dict[str, JsonValue]:
     return {
         "attempts": answer.attempts,
-        "tokens": answer.usage.model_dump(),
+        "tokens": answer.spent.model_dump(),
         "unsettled": unsettled.model_dump(),
         "output_ref": answer.output_ref,
         "output_bytes": answer.output_bytes,
+        **_summary(answer),
         **_waited(answer),
     }
+
+
+def _summary(answer: Answered) -> dict[str, JsonValue]:
+    """The summary, when one was asked for; and, of the tokens, those of calls beside that of the agent."""
+    told: dict[str, JsonValue] = {}
+    if answer.summary_ref is not None:
+        told |= {"summary_ref": answer.summary_ref, "summary_bytes": answer.summary_bytes}
+    if answer.aside:
+        told |= {"aside": [{"model": call.model, "tokens": call.usage.model_dump()} for call in answer.aside]}
+    return told
 
 
 def _failure(failure: Failed, unsettled: Usage) -> dict[str, JsonValue]:

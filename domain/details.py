@@ -102,7 +102,7 @@ def outcome_details(outcome: Outcome, now: datetime) -> str:
     """The page of a task whose work has ended."""
     match outcome:
         case Answered():
-            figures = f"{outcome.usage.input:,} tokens in, {outcome.usage.output:,} out"
+            figures = f"{outcome.spent.input:,} tokens in, {outcome.spent.output:,} out"
             return f"**SUCCEEDED** · at {clock(now, now)}, attempt {outcome.attempts}, {figures}"
         case Failed():
             kept = ". What there is of its answer is kept." if outcome.output_ref else ""

@@ -13,9 +13,10 @@ from domain.barriers import ACCOUNT, at_agent, place_of
 from domain.board import Live, Page, later, latest, of_this_start
 from domain.costs import Bills
 from domain.events import Event, EventType, timestamp
-from domain.models import ENDED_RUN, Input, Plan, RunStatus, TaskError, TaskStatus, Usage
+from domain.inputs import input_of
+from domain.models import ENDED_RUN, Form, Input, Need, Plan, RunStatus, Spent, TaskError, TaskStatus, Usage
 from domain.prices import NOTHING
-from domain.progress import Census, Wall
+from domain.progress import Census, Ended, Wall
 from domain.report import AttemptReport, Decision
 from domain.stalls import Stall
 from domain.tally import Tally
@@ -55,6 +56,10 @@ class TaskPicture:
     approval: Decision | None = None
     output_ref: str | None = None
     output_bytes: int = 0
+    summary_ref: str | None = None
+    summary_bytes: int = 0
+    aside: tuple[Spent, ...] = ()
+    """Calls beside that of the agent, as for a summary: they are in the tokens."""
     live: Live | None = None
     reserved: Decimal = NOTHING
     """What is set aside for it while it is at work."""
@@ -180,7 +185,7 @@ class Fold:
     def inputs(self, id: str) -> tuple[Input, ...]:
         """What a task was told of each of its needs, or would be told now."""
         told = self.tasks[id].told
-        return tuple(told.get(need.task) or self._come_to(need.task) for need in self.planned[id].needs)
+        return tuple(told.get(need.task) or self._come_to(need) for need in self.planned[id].needs)
 
     def wall_before(self, id: str) -> Wall | None:
         """The wall that a task waits for; of two the one that stands longer, and none that it is sent to."""
@@ -295,22 +300,25 @@ class Fold:
             task.tries.append(AttemptReport(attempt=task.attempts, error=task.error, at=timestamp(task.ended)))
         self._move(id, TaskStatus.PENDING, time)
         task.told.clear()
-        task.started = task.ended = task.error = task.cause = task.output_ref = None
-        task.attempts = task.output_bytes = 0
+        task.started = task.ended = task.error = task.cause = task.output_ref = task.summary_ref = None
+        task.attempts = task.output_bytes = task.summary_bytes = 0
 
     def _keep_what_was_told_of(self, need: str) -> None:
         """Who has started was told how this need had ended, whatever comes of it now."""
         for task in self.plan.tasks:
             seen = self.tasks[task.id]
             at_work_or_done = seen.started is not None and (seen.ended is not None or seen.status is TaskStatus.RUNNING)
-            if at_work_or_done and any(of.task == need for of in task.needs):
-                seen.told.setdefault(need, self._come_to(need))
+            if at_work_or_done and (edge := next((of for of in task.needs if of.task == need), None)) is not None:
+                seen.told.setdefault(need, self._come_to(edge))
 
-    def _come_to(self, need: str) -> Input:
-        """What a task has come to, as those that need it are told."""
-        seen = self.tasks[need]
-        ref = seen.output_ref if seen.status is TaskStatus.SUCCEEDED else None
-        return Input(task=need, status=seen.status, ref=ref, why=seen.error.message if seen.error else None)
+    def _come_to(self, need: Need) -> Input:
+        """What a task has come to, as one that needs it is told."""
+        seen = self.tasks[need.task]
+        end = Ended(status=seen.status, why=seen.error.message if seen.error else None)
+        if seen.status is TaskStatus.SUCCEEDED:
+            summary = seen.summary_ref if seen.summary_ref != seen.output_ref else None
+            end = Ended(status=seen.status, ref=seen.output_ref, size=seen.output_bytes, summary_ref=summary)
+        return input_of(need.task, end, as_summary=need.form is Form.SUMMARY)
 
     def _end(self, id: str, time: datetime, data: dict[str, Any]) -> None:
         task = self.tasks[id]
@@ -322,6 +330,10 @@ class Fold:
         task.answered = data.get("tokens", {}).get("output", 0) if task.status is TaskStatus.SUCCEEDED else 0
         task.output_ref = data.get("output_ref")
         task.output_bytes = data.get("output_bytes", 0)
+        task.summary_ref = data.get("summary_ref")
+        task.summary_bytes = data.get("summary_bytes", 0)
+        calls = ((call["model"], call["tokens"]) for call in data.get("aside", ()))
+        task.aside += tuple(Spent(model=model, usage=Usage.model_validate(tokens)) for model, tokens in calls)
         task.cause = data.get("cause")
         if "error" in data:
             task.error = TaskError.model_validate(data["error"])
@@ -339,6 +351,10 @@ class Fold:
     def _bill(self, id: str, data: dict[str, Any], *, in_vain: bool) -> None:
         task = self.tasks[id]
         tokens, unsettled = (Usage.model_validate(data.get(name, {})) for name in ("tokens", "unsettled"))
-        self.bills.add(id, tokens, unsettled, in_vain=in_vain)
+        aside = [(call["model"], Usage.model_validate(call["tokens"])) for call in data.get("aside", ())]
+        own = sum((usage for _, usage in aside), Usage())
+        self.bills.add(id, tokens - own, unsettled, in_vain=in_vain, model=data.get("model"))
+        for model, usage in aside:
+            self.bills.add(id, usage, Usage(), in_vain=False, model=model)
         task.tokens, task.unsettled = task.tokens + tokens, task.unsettled + unsettled
         self._tokens, self._unsettled = self._tokens + tokens, self._unsettled + unsettled

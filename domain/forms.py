@@ -158,7 +158,7 @@ def _about_key(form: type[Form], key: str, what: str) -> tuple[str, str | None]:
     if form is PlanForm and key in TaskForm.model_fields:
         where = "defaults" if key in DefaultsForm.model_fields else "a task"
         return f"{quoted(key)} cannot stand at the top of the plan", f"write it in {where}"
-    known = sorted(form.model_fields)
+    known = sorted(field.alias or name for name, field in form.model_fields.items())
     return f"unknown key {quoted(key)} in {what}", did_you_mean(key, known) or f"known: {', '.join(known)}"
 
 

@@ -13,6 +13,7 @@ from domain.notation import (
     DeadlineText,
     Dollars,
     Expiry,
+    FormName,
     Id,
     Item,
     Label,
@@ -51,10 +52,10 @@ class FilesForm(Form):
 
 
 class EdgeForm(Form):
-    """`needs: {ID: {policy: ...}}`."""
+    """`needs: {ID: {policy: ..., pass: ...}}`."""
 
-    later: ClassVar[frozenset[str]] = frozenset({"pass"})
     policy: PolicyName = "tolerate"
+    form: Annotated[FormName | None, NotNothing, Field(alias="pass")] = None
 
 
 class ParamForm(Form):

@@ -24,6 +24,13 @@ class Policy(StrEnum):
     OPTIONAL = "optional"
 
 
+class Form(StrEnum):
+    """How the result of a need reaches a dependant: whole, or as a summary with the reference of the whole."""
+
+    FULL = "full"
+    SUMMARY = "summary"
+
+
 class Priority(StrEnum):
     """How urgent a task is among those that could start."""
 
@@ -74,6 +81,10 @@ class RunStatus(StrEnum):
 GOING_RUN = frozenset({RunStatus.RUNNING, RunStatus.PAUSED, RunStatus.WAITING, RunStatus.STALLED})
 ENDED_RUN = frozenset(RunStatus) - GOING_RUN
 
+Unsaid = Field(exclude_if=lambda value: not value)
+"""For fields that most values do not use: what is not said stays unwritten. So what older code wrote keeps its hash, by
+which a paid answer is found again, and a state of ten thousand tasks stays small."""
+
 Deadline = timedelta | datetime
 """So long after the start of the run, or at this time."""
 
@@ -85,6 +96,8 @@ class Need(Value):
 
     task: str
     policy: Policy = Policy.TOLERATE
+    form: Annotated[Form, Field(exclude_if=lambda form: form is Form.FULL)] = Form.FULL
+    """In effect: the word of the edge, else by how many need the task."""
 
 
 class Agent(Value):
@@ -153,6 +166,8 @@ class Task(Value):
     """The whole task, from its first start, with all its attempts and waits."""
     attempts: int
     max_tokens: int
+    summarise: Annotated[bool, Unsaid] = False
+    """Whether a dependant takes its result as a summary: then its agent is asked to give one."""
 
 
 class Plan(Value):
@@ -189,7 +204,11 @@ class Input(Value):
     task: str
     status: TaskStatus
     ref: str | None = None
+    """Of what the agent is given: the result or, when `whole` is there, its summary."""
     why: str | None = None
+    whole: Annotated[str | None, Unsaid] = None
+    """Of a summary: the reference of the result that it is of."""
+    whole_bytes: Annotated[int, Unsaid] = 0
 
 
 class TaskError(Value):
@@ -211,6 +230,8 @@ class Try(Value):
     """What the provider itself said of its cost."""
     unsettled: Usage = Usage()
     """What it may have cost on top, at most: the provider did not come to say."""
+    model: Annotated[str | None, Unsaid] = None
+    """Who was asked, when it was not the model of the task's agent: of a call for a summary."""
 
 
 class Answered(Value):
@@ -225,10 +246,18 @@ class Answered(Value):
     """The attempts before, in vain. Their usage is not in `usage`."""
     waited_s: float = 0.0
     """Seconds for which its last attempt waited for quota."""
-    aside: tuple[Spent, ...] = ()
-    """Calls beside the answer itself, such as that for its summary."""
+    summary_ref: Annotated[str | None, Unsaid] = None
+    """Of a task that is asked for a summary; of a short text it is the text itself."""
+    summary_bytes: Annotated[int, Unsaid] = 0
+    aside: Annotated[tuple[Spent, ...], Unsaid] = ()
+    """Calls beside that of the agent: for a summary. Not in `usage`."""
     accounted: bool = False
     """Whether every call is told of that may have cost something: the ledger may not have answered."""
+
+    @property
+    def spent(self) -> Usage:
+        """What its answer and all that belongs to it has cost, without the attempts in vain."""
+        return sum((call.usage for call in self.aside), self.usage)
 
 
 class Failed(Value):

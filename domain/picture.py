@@ -156,6 +156,7 @@ class Picture(Fold):
             partial=seen.partial,
             output=_text(seen, texts or {}),
             output_ref=seen.output_ref,
+            summary=(texts or {}).get(seen.summary_ref) if seen.summary_ref else None,
         )
 
     def wait(self, id: str, now: datetime) -> Wait | None:
@@ -168,13 +169,17 @@ class Picture(Fold):
             case TaskStatus.READY:
                 return self._wait_of_ready(task, seen)
             case TaskStatus.WAITING if seen.wait is not None and seen.wait.reason in WALLED:
-                wall = self.wall_before(id)  # its end may have moved since the task met it
-                return waits.for_a_wall(wall, seen.since) if wall is not None else seen.wait
+                return self._wait_at_a_wall(id, seen.wait)
             case TaskStatus.RUNNING if seen.live is not None:
                 return waits.of_a_call(seen.live, now)
             case TaskStatus.RUNNING if seen.since is not None and self._all_are_told:
                 return waits.for_a_worker(seen.since, now)
         return seen.wait
+
+    def _wait_at_a_wall(self, id: str, met: Wait) -> Wait:
+        """The wait that began when the task met a wall: its end may have moved, or a higher wall been raised since."""
+        wall = self.wall_before(id)
+        return met if wall is None else waits.for_a_wall(wall, None).model_copy(update={"since": met.since})
 
     def _wait_of_ready(self, task: Task, seen: TaskPicture) -> Wait:
         """A task that could start: what keeps it is around it."""

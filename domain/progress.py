@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from domain.models import (
     Approval,
     Deadline,
+    Form,
     OnBudget,
     Pace,
     Plan,
@@ -23,13 +24,14 @@ from domain.models import (
     Priority,
     Spent,
     TaskStatus,
+    Unsaid,
     Usage,
     Value,
     WallKind,
 )
 from domain.prices import NOTHING, Price
 from domain.steering import Steered
-from domain.weighing import files_weight, fixed_weight, repeats
+from domain.weighing import aside_weight, files_weight, fixed_weight, repeats
 
 
 class OutlineTask(Value):
@@ -48,10 +50,14 @@ class OutlineTask(Value):
     max_tokens: int = 0
     weight: int = 0
     """Tokens that its brief can be at most before files, results and notes are put into it."""
+    aside: int = 0
+    """Tokens that the request for a summary of its result can be at most, where one is wanted."""
     files: int = 0
     """Bytes of its files."""
     repeats: dict[str, int] = Field(default_factory=dict)
     """How often a result stands in its prompt, of those that stand there more than once."""
+    summaries: Annotated[tuple[str, ...], Unsaid] = ()
+    """The needs whose result it takes as a summary."""
 
 
 class Outline(Value):
@@ -102,8 +108,10 @@ def outline_of(plan: Plan) -> Outline:
                 attempts=task.attempts,
                 max_tokens=task.max_tokens,
                 weight=fixed_weight(plan, task) if prices else 0,
+                aside=aside_weight(plan, task) if prices else 0,
                 files=files_weight(task),
                 repeats=repeats(task),
+                summaries=tuple(need.task for need in task.needs if need.form is Form.SUMMARY),
             )
             for task in plan.tasks
         ),
@@ -117,8 +125,11 @@ class Ended(Value):
     ref: str | None = None
     why: str | None = None
     cause: str | None = None
-    size: int = 0
-    """Bytes of the result."""
+    size: Annotated[int, Unsaid] = 0
+    """Bytes of the result: what its dependants will cost is reckoned from it. 0 in runs before 0.5.0."""
+    summary_ref: Annotated[str | None, Unsaid] = None
+    """Where the result is longer than its summary."""
+    summary_size: Annotated[int, Unsaid] = 0
 
 
 class Waiting(Value):

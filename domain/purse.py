@@ -11,10 +11,13 @@ from decimal import Decimal
 from domain import settling
 from domain.chart import Chart
 from domain.events import EventType
+from domain.inputs import input_of
 from domain.models import Account, Answered, Failed, Input, Outcome, Spent, Stopped, TaskStatus
 from domain.prices import NOTHING, cost_of_calls, money, worst_cost
 from domain.progress import Ended, Owed, Progress, Reserve, Told, Waiting
 from domain.step import Draft
+from domain.summaries import SUMMARIZER
+from domain.summarizing import SUMMARIZER_TOKENS
 from domain.timing import close_everything
 from domain.values import Usage
 from domain.weighing import heaviest
@@ -53,19 +56,29 @@ def worst_call(chart: Chart, draft: State, id: str) -> Decimal | None:
     if price is None:
         return None
     task = chart.tasks[id]
-    ends = [(need, draft.ended[need]) for need in task.needs]
     tokens = heaviest(
         fixed=task.weight,
         files=task.files,
-        inputs=[(_input(need, end), end.size) for need, end in ends],
+        inputs=[_weighed(need, draft.ended[need], as_summary=need in task.summaries) for need in task.needs],
         repeated=task.repeats,
         note=draft.notes.get(id),
     )
-    return worst_cost(price, Usage(input=tokens, output=task.max_tokens))
+    return worst_cost(price, Usage(input=tokens, output=task.max_tokens)) + _worst_aside(chart, id)
 
 
-def _input(need: str, end: Ended) -> Input:
-    return Input(task=need, status=end.status, ref=end.ref, why=end.why)
+def _worst_aside(chart: Chart, id: str) -> Decimal:
+    """What the call for a summary can cost on top, where the result of a task goes down as one."""
+    task = chart.tasks[id]
+    price = chart.outline.prices.get(chart.outline.models.get(SUMMARIZER, chart.model(id)))
+    if not task.aside or price is None:
+        return NOTHING
+    return worst_cost(price, Usage(input=task.aside, output=SUMMARIZER_TOKENS))
+
+
+def _weighed(need: str, end: Ended, *, as_summary: bool) -> tuple[Input, int]:
+    """What a task is given of a need, and its bytes."""
+    input = input_of(need, end, as_summary=as_summary)
+    return input, end.summary_size if input.whole is not None else end.size
 
 
 def reserve(chart: Chart, draft: Draft, id: str) -> bool:
@@ -210,7 +223,7 @@ def calls_of(model: str, outcome: Outcome) -> tuple[Spent, ...]:
     """The calls that an outcome tells of."""
     if isinstance(outcome, Stopped):
         return ()
-    tries = (Spent(model=model, usage=each.usage, unsettled=each.unsettled) for each in outcome.tries)
+    tries = (Spent(model=each.model or model, usage=each.usage, unsettled=each.unsettled) for each in outcome.tries)
     match outcome:
         case Answered():
             return (*tries, Spent(model=model, usage=outcome.usage), *outcome.aside)

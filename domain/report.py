@@ -83,6 +83,8 @@ class TaskReport(Value):
     """Whether the output is what there is of an answer that does not count."""
     output: str | None
     output_ref: str | None
+    summary: str | None
+    """What goes down to those that take its result as a summary; none when nobody does."""
 
 
 class Serial(Value):

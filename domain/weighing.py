@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from domain.briefing import INPUTS_LIMIT, REASON_LIMIT, Brief, brief_for
 from domain.models import Input, Placement, Plan, Task, TaskStatus
+from domain.summarizing import most_read, summary_brief
 
 BLOCK = 64
 """Tokens that the provider may put around a block of a message, or around the message."""
@@ -30,6 +31,11 @@ def fixed_weight(plan: Plan, task: Task) -> int:
     """What a task's brief weighs before anything is put into it: no file, no result, no note."""
     nothing = tuple(Input(task=need.task, status=TaskStatus.SKIPPED, why="") for need in task.needs)
     return weight(brief_for(plan, task, nothing, {file.ref: "" for file in task.files}))
+
+
+def aside_weight(plan: Plan, task: Task) -> int:
+    """What the request for a summary of a task's result can weigh; nothing where none is wanted."""
+    return weight(summary_brief(plan, task, "")) + most_read(task) + LABEL if task.summarise else 0
 
 
 def files_weight(task: Task) -> int:

@@ -7,7 +7,7 @@ import random
 from simulator.config import Config
 from simulator.messages import Answer
 from simulator.prompt import CHARACTERS_PER_TOKEN, Prompt
-from simulator.prose import plausible_text, text_of_size
+from simulator.prose import made_up_summary, plausible_text, summary_mark, text_of_size
 from simulator.replies import Pace
 from simulator.script import Then
 
@@ -20,7 +20,7 @@ def chance(config: Config, prompt: Prompt, occurrence: int) -> random.Random:
 def answer_to(prompt: Prompt, then: Then, config: Config, chance: random.Random) -> Answer:
     """What the model says, cut at max_tokens."""
     tokens = chance.randint(*config.answer_tokens)
-    text = _text(prompt, then, tokens, chance)
+    text = _closed(_text(prompt, then, tokens, chance), prompt, then, chance)
     kept = text[: prompt.max_tokens * CHARACTERS_PER_TOKEN]
     stop_reason = "max_tokens" if len(kept) < len(text) else ("tool_use" if then.tool else "end_turn")
     read = min(then.cache_read, prompt.tokens)
@@ -47,6 +47,15 @@ def pace_of(then: Then, config: Config, chance: random.Random) -> Pace:
             config.tokens_per_second * fast if then.tokens_per_second is None else then.tokens_per_second
         ),
     )
+
+
+def _closed(text: str, prompt: Prompt, then: Then, chance: random.Random) -> str:
+    """The text, and below it the summary that the prompt asks for."""
+    mark = summary_mark(prompt)
+    if mark is None or then.summary is False or then.tool:
+        return text
+    summary = then.summary if isinstance(then.summary, str) else made_up_summary(prompt, chance)
+    return f"{text}\n\n{mark}\n{summary}"
 
 
 def _text(prompt: Prompt, then: Then, tokens: int, chance: random.Random) -> str:

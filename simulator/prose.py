@@ -10,7 +10,8 @@ from simulator.prompt import CHARACTERS_PER_TOKEN, Prompt
 
 _HEADING = re.compile(r"^(Task|Plan|Agent|Type):")
 _ROLE = re.compile(r"\bYou are (an? [^.,;:\n]{3,50})", re.IGNORECASE)
-_PLACED = re.compile(r'<result of="([^"]{1,80})"')
+_PLACED = re.compile(r'<(?:result|summary-of-result) of="([^"]{1,80})"')
+_SUMMARY_MARK = re.compile(r'\n(<summary mark="\w{12}">)\s*\Z')
 _MISSING_LIST = re.compile(r'<missing-inputs [^\n]* mark="(\w+)">\n(.*?)\n</missing-inputs mark="\1">', re.DOTALL)
 _MISSING_ITEM = re.compile(r'^\{"task": "([^"\n]{1,80})"', re.MULTILINE)
 _WORD = re.compile(r"[^\W\d_][\w-]{4,24}")
@@ -61,6 +62,20 @@ def plausible_text(prompt: Prompt, random: random.Random, tokens: int) -> str:
             break
         sentences.append(template.format(a=a, b=b))
     return " ".join([*sentences, closing])
+
+
+def summary_mark(prompt: Prompt) -> str | None:
+    """The line that the prompt wants between an answer and its summary: the last one of all that is asked."""
+    asked = _SUMMARY_MARK.search(prompt.texts[-1]) if prompt.texts else None
+    return asked.group(1) if asked else None
+
+
+def made_up_summary(prompt: Prompt, random: random.Random) -> str:
+    """A sentence or two on what was asked."""
+    subject = _subject(prompt)
+    phrases = [*_phrases(subject), "the question", "the details"]
+    sentence = random.choice(_BODY).format(a=phrases[0], b=phrases[1])
+    return f"[Simulated summary] In short, on {_quoted(subject)}: {sentence}"
 
 
 def text_of_size(characters: int, random: random.Random) -> str:

@@ -63,6 +63,9 @@ class Then(Fault):
     answer: str | None = None
     answer_bytes: Natural | None = None
     answer_tokens: Natural | None = None
+    summary: str | bool = Field(
+        default=True, description="what closes the answer where a summary is asked for: true, made up; false, nothing"
+    )
     tool: str | None = Field(default=None, description="answer with a call of this tool; `answer` is its input as JSON")
     stop_reason: str | None = None
     usage: dict[str, JsonValue] | None = Field(default={}, description="claimed in place of the truth; null: missing")

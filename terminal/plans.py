@@ -12,7 +12,7 @@ from typing import Any
 
 from domain.briefing import brief_for, readable
 from domain.graph import layers
-from domain.models import Input, Pace, TaskStatus
+from domain.models import Form, Input, Need, Pace, TaskStatus
 from domain.planning import Invalid, Planned, plan_from_text
 from domain.registry import Registry, registry_from_text
 from folder import PlanFolder
@@ -112,9 +112,19 @@ def brief_text(planned: Planned, id: str) -> str:
     if task is None:
         raise Refusal(f"The plan has no task {id!r}.", code="unknown_task", exit=Exit.WRONG)
     texts = {ref: content.decode() for ref, content in planned.contents.items()}
-    texts |= {need.task: f"(the result of {need.task})" for need in task.needs}
-    inputs = tuple(Input(task=need.task, status=TaskStatus.SUCCEEDED, ref=need.task) for need in task.needs)
+    texts |= {need.task: f"(the {_of(need)} of {need.task})" for need in task.needs}
+    inputs = tuple(_stand_in(need) for need in task.needs)
     return plain(readable(brief_for(plan, task, inputs, texts)))
+
+
+def _of(need: Need) -> str:
+    return "summary of the result" if need.form is Form.SUMMARY else "result"
+
+
+def _stand_in(need: Need) -> Input:
+    """An input that is there, of a size that nobody knows yet."""
+    given = Input(task=need.task, status=TaskStatus.SUCCEEDED, ref=need.task)
+    return given.model_copy(update={"whole": "(its reference)"}) if need.form is Form.SUMMARY else given
 
 
 def _read(file: str) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 import yaml
 
 from domain import deadlines, durations
-from domain.models import Approval, Deadline
+from domain.models import Approval, Deadline, Form, Need
 from domain.planning import Planned
 from domain.prices import money
 from terminal.text import plain
@@ -31,6 +32,7 @@ def values_of_plan(planned: Planned) -> dict[str, Any]:
 def values_of_tasks(planned: Planned) -> list[dict[str, Any]]:
     """Every task with its effective values and where each of them comes from."""
     values = []
+    dependants = Counter(need.task for task in planned.plan.tasks for need in task.needs)
     for task in planned.plan.tasks:
         sources = dict(planned.sources.get(task.id, {}))
         effective = {
@@ -41,7 +43,7 @@ def values_of_tasks(planned: Planned) -> list[dict[str, Any]]:
             "time_limit": durations.written(task.time_limit) if task.time_limit is not None else None,
             "attempts": task.attempts,
             "max_tokens": task.max_tokens,
-            "needs": {need.task: need.policy.value for need in task.needs},
+            "needs": {need.task: _edge(need, dependants[need.task]) for need in task.needs},
             "quorum": task.quorum,
             "approval": _approval(task.approval, sources),
             "type": task.type,
@@ -73,6 +75,13 @@ def _as_written(value: Any) -> str:
         return value
     text: str = yaml.safe_dump(value, default_flow_style=True, width=math.inf, allow_unicode=True, sort_keys=False)
     return text.removesuffix("...\n").strip()
+
+
+def _edge(need: Need, dependants: int) -> str | dict[str, str]:
+    """The edge in its short form, unless what it passes is not what one dependant gets."""
+    if need.form is Form.FULL and dependants == 1:
+        return need.policy.value
+    return {"policy": need.policy.value, "pass": need.form.value}
 
 
 def _deadline(deadline: Deadline | None) -> str | None:

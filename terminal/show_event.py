@@ -87,7 +87,11 @@ def _end(data: dict[str, Any]) -> str:
     """The end of a task: how, why, and what it took."""
     error, tokens = data.pop("error", None), data.pop("tokens", None)
     attempts, reason = data.pop("attempts", None), data.pop("reason", None)
-    size = data.pop("output_bytes", None)
+    size, aside = data.pop("output_bytes", None), data.pop("aside", None)
+    summary = data.pop("summary_bytes", None)
+    if data.get("summary_ref") == data.get("output_ref"):  # a short text is its own
+        summary = None
+        data.pop("summary_ref", None)
     why = f"{error['type']}: {error['message']}" if error else reason
     unsettled = data.pop("unsettled", None)
     parts = [
@@ -97,6 +101,7 @@ def _end(data: dict[str, Any]) -> str:
         f"{tokens['input']:,} tokens in, {tokens['output']:,} out" if tokens and any(tokens.values()) else "",
         f"up to {unsettled['output']:,} more out" if unsettled and any(unsettled.values()) else "",
         counted(size, "byte") if size else "",
+        f"summed up in {summary:,}{' by a call of its own' if aside else ''}" if summary else "",
     ]
     return ", ".join(part for part in parts if part)
 

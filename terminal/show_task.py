@@ -57,6 +57,9 @@ def _facts(task: TaskReport, planned: Task, now: datetime) -> Iterator[tuple[str
             f"{task.output_ref}{' (partial: what there is of an answer that does not count)' * task.partial}",
         )
 
+    if task.summary is not None and task.summary != task.output:
+        yield "summary", one_line(task.summary, 700)
+
 
 def _costs(task: TaskReport) -> Iterator[tuple[str, str]]:
     if any(task.tokens.model_dump().values()):
@@ -114,6 +117,9 @@ def _tokens(task: TaskReport) -> str:
 
 
 def _input(input: Input) -> Text:
+    if input.whole is not None:
+        whole = f"  as a summary, {input.ref}; the whole has {input.whole_bytes:,} bytes, {input.whole}"
+        return Text.assemble(plain(input.task), "  ", status_text(input.status), whole)
     if input.status is TaskStatus.SUCCEEDED:
         return Text.assemble(plain(input.task), "  ", status_text(input.status), f"  {input.ref}")
     missing = one_line(f"missing: {input.why}", 500) if input.why else "no result yet"

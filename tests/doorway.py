@@ -20,6 +20,7 @@ from activities.gate import Gate, Standing
 from activities.meter import OpenMeter
 from activities.room import RESERVE
 from domain.models import Agent, Answered, Failed, Outcome, Parked, Plan, Task
+from domain.summaries import SUMMARIZER
 from store import Store
 
 HAIKU, OPUS = "claude-haiku-4-5", "claude-opus-4-5"
@@ -99,9 +100,10 @@ async def opened(
     backoff: timedelta = timedelta(milliseconds=50),
     max_tokens: int = MAX_TOKENS,
     reserve: int = RESERVE,
+    summarizer: str | None = None,
 ) -> AsyncIterator[Doorway]:
-    """A worker's door, new: it has met no wall yet."""
-    models = {"ant": HAIKU, "bee": OPUS}
+    """A worker's door, new: it has met no wall yet. With the model of a summarizer, summaries of all are wanted."""
+    models = {"ant": HAIKU, "bee": OPUS} | ({SUMMARIZER: summarizer} if summarizer else {})
     tasks = {"a": "ant", "b": "ant", "c": "ant", "d": "ant", "other": "bee"}
     plan = Plan(
         name="doors",
@@ -115,6 +117,7 @@ async def opened(
                 timeout=timedelta(seconds=20),
                 attempts=4,
                 max_tokens=max_tokens,
+                summarise=summarizer is not None,
             )
             for id, agent in tasks.items()
         ),

@@ -17,6 +17,7 @@ from domain.models import (
     Approval,
     Deadline,
     Failed,
+    Form,
     Need,
     Outcome,
     Pace,
@@ -24,6 +25,7 @@ from domain.models import (
     Plan,
     Policy,
     Priority,
+    Spent,
     Stopped,
     Task,
     TaskError,
@@ -41,6 +43,7 @@ T = TypeVar("T")
 START = datetime(2026, 1, 1, tzinfo=UTC)
 AGENTS = ("ant", "bee", "cat")
 REF = f"sha256:{'0' * 64}"
+SUMMARY = f"sha256:{'1' * 64}"
 
 
 class Draw(Protocol):
@@ -79,6 +82,7 @@ def tasks_of(draw: Draw, name: str, before: list[str]) -> OutlineTask:
     optional = sum(policy is Policy.OPTIONAL for policy in needs.values())
     return OutlineTask(
         id=name,
+        summaries=tuple(needs)[: draw(st.integers(0, 2))],
         agent=draw(st.sampled_from(AGENTS)),
         needs=needs,
         quorum=draw(seldom(st.integers(1, optional))) if optional else None,
@@ -153,7 +157,10 @@ def plan_of(outline: Outline) -> Plan:
             id=task.id,
             agent=task.agent,
             prompt=("p",),
-            needs=tuple(Need(task=need, policy=policy) for need, policy in task.needs.items()),
+            needs=tuple(
+                Need(task=need, policy=policy, form=Form.SUMMARY if need in task.summaries else Form.FULL)
+                for need, policy in task.needs.items()
+            ),
             quorum=task.quorum,
             approval=task.approval,
             priority=task.priority,
@@ -181,6 +188,13 @@ def answered(tokens: int = 1, tries: tuple[Try, ...] = (), waited_s: float = 0.0
     return Answered(output_ref=REF, output_bytes=1, usage=usage, attempts=attempts, tries=tries, waited_s=waited_s)
 
 
+def summed_up(by_another: int = 0) -> Answered:
+    """An answer with a summary, for which so many calls were made beside that of the agent."""
+    aside = (Spent(model="cheap", usage=Usage(input=5, output=7)),) * by_another
+    more = {"output_bytes": 9000, "summary_ref": SUMMARY, "summary_bytes": 500, "aside": aside}
+    return answered().model_copy(update=more)
+
+
 def failed(status: Any = TaskStatus.FAILED, tries: tuple[Try, ...] = (), waited_s: float = 0.0) -> Failed:
     error = TaskError(type="E", message="it broke", attempt=2)
     usage, unsettled = Usage(input=1), Usage(output=7)
@@ -203,10 +217,12 @@ def outcomes(now: datetime) -> st.SearchStrategy[Outcome]:
     waited = st.sampled_from([0.0, 0.0, 0.5, 100.0])
     return st.one_of(
         st.builds(answered, st.integers(0, 5), tries, waited),
+        st.builds(summed_up, st.integers(0, 1)),
         st.builds(failed, st.sampled_from([TaskStatus.FAILED, TaskStatus.TIMED_OUT]), tries, waited),
         st.just(Stopped(why="the task was cancelled")),
         st.builds(Parked, why=st.just("wall"), what=st.just("full"), wall=st.sampled_from(WALLS), until=later),
         st.builds(Parked, why=st.just("wall"), what=st.just("full"), wall=st.sampled_from(WALLS), tries=tries),
+        st.builds(Parked, why=st.just("wall"), what=st.just("for its summary: full"), until=later | st.none()),
         st.just(Parked(why="pause", what="the run is paused")),
         st.just(Parked(why="worker", what="the worker is going down")),
         later.map(lambda until: Parked(why="worker", what="another store", until=until)),

@@ -102,7 +102,7 @@ class Oracle:
         match outcome:
             case Answered():
                 self._end(id, SUCCEEDED)
-                self.usage += outcome.usage
+                self.usage += outcome.spent
                 self.proven.add(self._model(id))
             case Failed():
                 self._end(id, order or outcome.status)

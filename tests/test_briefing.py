@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain import briefing
-from domain.briefing import INPUTS_LIMIT, REASON_LIMIT, STANDING_RULES, Brief, brief_for, fair_share, shorten
+from domain.briefing import INPUTS_LIMIT, REASON_LIMIT, STANDING_RULES, Brief, brief_for
+from domain.cutting import fair_share, shorten
 from domain.models import Agent, File, Input, Placement, Plan, Task, TaskStatus, ref_of
 
 AGENT = Agent(name="writer", version="2", model="claude-haiku-4-5", instructions="Write well.\n")

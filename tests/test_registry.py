@@ -135,8 +135,9 @@ def test_our_own_registry_is_valid_and_covers_both_teams() -> None:
     by_capability = {
         "research": "researcher", "analysis": "analyst", "writing": "writer", "specification": "spec",
         "architecture": "architect", "coding": "coder", "testing": "tester", "review": "reviewer",
+        "summary": "summarizer",
     }  # fmt: skip
     chosen = {capability: registry.agent_for([capability]) for capability in by_capability}
     assert {capability: found.name for capability, found in chosen.items() if found} == by_capability
-    assert len(registry.agents) == 8
+    assert len(registry.agents) == 9
     assert all("instruction" in each.instructions and "missing" in each.instructions for each in registry.agents)

@@ -75,6 +75,8 @@ def test_a_picture_of_any_run_says_what_the_course_says(outline: Outline, data: 
         waits = waits_of(course.chart, progress)
         for id, seen in picture.tasks.items():
             wait = picture.wait(id, moment.now)
+            if id in moment.step.starts:
+                assert picture.inputs(id) == course.inputs(progress, id)
             if id in waits:  # what the query of the run answers
                 assert wait is not None
                 assert (waits[id].reason, waits[id].since) == (wait.reason, wait.since), id
@@ -134,6 +136,7 @@ def test_the_document_has_the_keys_of_the_interface_in_their_order() -> None:
         *("id", "agent", "type", "status", "success", "attempts", "timeout_s", "duration_s", "tokens"),
         *("unsettled", "cost_usd", "estimate_usd", "unsettled_usd"),
         *("wait", "progress", "error", "tries", "cause", "approval", "partial", "output", "output_ref"),
+        "summary",
     ]
     assert json.loads(json.dumps(document)) == document
 
@@ -193,6 +196,7 @@ def test_the_document_of_a_run_that_has_ended() -> None:
         "partial": False,
         "output": "The text.",
         "output_ref": REF,
+        "summary": None,
     }
 
 

@@ -44,6 +44,23 @@ BROKE = {"type": "Overloaded", "message": "full", "attempt": 1, "retryable": Tru
         ),
         ("task.retried", {"by": "ann", "note": None}, "by ann"),
         (
+            "task.completed",
+            {
+                "status": "SUCCEEDED",
+                "attempts": 1,
+                "tokens": {**NOTHING, "input": 9},
+                "summary_ref": "s",
+                "summary_bytes": 500,
+                "aside": [{"model": "m", "tokens": {**NOTHING, "input": 7}}],
+            },
+            "SUCCEEDED, 1 attempt, 9 tokens in, 0 out, summed up in 500 by a call of its own, summary_ref s",
+        ),
+        (
+            "task.completed",
+            {"status": "SUCCEEDED", "output_ref": "o", "output_bytes": 9, "summary_ref": "o", "summary_bytes": 9},
+            "SUCCEEDED, 9 bytes, output_ref o",
+        ),
+        (
             "task.skipped",
             {"status": "SKIPPED", "reason": "rejected by ann", "cause": "b", "by": "ann", "note": None},
             "SKIPPED, rejected by ann, cause b, by ann",

@@ -894,3 +894,27 @@ async def test_a_wrong_command_line_is_refused(tmp_path: Path, arguments: list[s
 
     assert (process.returncode, out) == (2, b"")
     assert complaint in err.decode()
+
+
+SUMMARY_ASKED = 'Task: scan\nSay it.\n\nClose with a summary below this line:\n<summary mark="0123456789ab">'
+
+
+async def test_an_answer_ends_with_the_summary_that_is_asked_for(simulator: Simulator, client: AsyncAnthropic) -> None:
+    """A script may say which, or that it is forgotten."""
+    simulator.script(
+        [
+            {"when": {"nth": 2}, "then": {"answer": "Exactly this.", "summary": "In short."}},
+            {"when": {"nth": 3}, "then": {"answer": "Exactly this.", "summary": False}},
+            {"when": {"nth": 4}, "then": {"answer_bytes": 200}},
+        ]
+    )
+
+    made_up, scripted, forgotten, sized = [text_of(await ask(client, SUMMARY_ASKED)) for _ in range(4)]
+    not_asked = text_of(await ask(client, SUMMARY_ASKED + "\nAnd more."))
+
+    mark = '\n\n<summary mark="0123456789ab">\n'
+    assert made_up.split(mark)[1].startswith("[Simulated summary] In short, on ")
+    assert scripted == f"Exactly this.{mark}In short."
+    assert forgotten == "Exactly this."
+    assert len(sized.split(mark)[0]) == 200
+    assert "<summary" not in not_asked

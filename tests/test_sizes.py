@@ -13,7 +13,7 @@ from temporalio.api.enums.v1 import EventType as HistoryEvent
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent as Recorded
 
-from domain.models import Agent, Plan, RunStatus, Task, TaskStatus
+from domain.models import Agent, Form, Need, Plan, RunStatus, Task, TaskStatus
 from domain.planning import Planned
 from domain.progress import Ended, Progress, outline_of
 from domain.runs import RunInput
@@ -171,6 +171,42 @@ async def test_ten_thousand_tasks_are_taken_in_at_once(bench: Bench) -> None:
     ended_by_the_test = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND
     assert not [event for event in failed if event.workflow_task_failed_event_attributes.cause != ended_by_the_test]
     assert max(size for event in history for size in payload_sizes(event)) < PAYLOAD_LIMIT
+
+
+def test_ten_thousand_ended_tasks_with_summaries_fit_continue_as_new() -> None:
+    """Twice as many references: where every result fans out, each has its own and that of its summary."""
+    planned = wide_plan(10_000, max_concurrency=50).plan
+    ids = [task.id for task in planned.tasks]
+    tasks = tuple(
+        task.model_copy(
+            update={
+                "summarise": True,
+                "needs": tuple(Need(task=id, form=Form.SUMMARY) for id in ids[max(0, place - 2) : place]),
+            }
+        )
+        for place, task in enumerate(planned.tasks)
+    )
+    plan = planned.model_copy(update={"tasks": tasks})
+    ended = {
+        id: Ended(
+            status=TaskStatus.SUCCEEDED,
+            ref=f"sha256:{secrets.token_hex(32)}",
+            size=secrets.randbelow(1_000_000),
+            summary_ref=f"sha256:{secrets.token_hex(32)}",
+            summary_size=secrets.randbelow(600),
+        )
+        for id in ids
+    }
+
+    carried = RunInput(
+        name=plan.name,
+        plan_ref=f"sha256:{secrets.token_hex(32)}",
+        simulated=True,
+        outline=outline_of(plan),
+        progress=Progress(ended=ended, events=40_000),
+    )
+
+    assert encoded_size(carried) < PAYLOAD_LIMIT
 
 
 def test_ten_thousand_ended_tasks_fit_continue_as_new() -> None:

@@ -89,6 +89,38 @@ def test_the_same_values_for_scripts(nowhere: Home, plan: str) -> None:
     assert order["sources"]["approval"] == "defaults"
 
 
+FAN = """\
+tasks:
+  - {id: base, agent: writer, prompt: Go.}
+  - {id: short, agent: writer, prompt: "Read {{ base }}", needs: [base]}
+  - {id: whole, agent: writer, prompt: Go., needs: {base: {policy: require, pass: full}}}
+  - {id: end, agent: writer, prompt: Go., needs: [short, whole]}
+"""
+
+
+def test_what_an_edge_passes_is_told_where_it_is_not_the_one_dependant(nowhere: Home) -> None:
+    done = nowhere("validate", "-", "--resolved", input=FAN)
+
+    assert [line.strip() for line in done.stdout.splitlines() if "needs:" in line] == [
+        "needs: {base: {policy: tolerate, pass: summary}}",
+        "needs: {base: {policy: require, pass: full}}",
+        "needs: {short: tolerate, whole: tolerate}",
+    ]
+
+
+def test_the_brief_of_a_task_shows_what_comes_as_a_summary(nowhere: Home) -> None:
+    """And who is asked for one."""
+    base, short, whole = (
+        nowhere("validate", "-", "--brief", id, input=FAN).stdout for id in ("base", "short", "whole")
+    )
+
+    assert "Close your answer with a summary of it, at most 80 words" in base
+    assert '<summary-of-result of="base" whole="(its reference)" mark="' in short
+    assert "(the summary of the result of base)" in short
+    assert "--- document base: the result of task 'base'\n(the result of base)" in whole
+    assert "Close your answer" not in short + whole
+
+
 @pytest.mark.parametrize(("tier", "concurrency"), [(1, 4), (2, 8)])
 def test_the_tier_says_how_many_at_once(tmp_path: Path, plan: str, tier: int, concurrency: int) -> None:
     (tmp_path / "nightcrew.toml").write_text(f"tier = {tier}\n")

@@ -14,8 +14,9 @@ with unsafe.imports_passed_through():
 HEARTBEAT_TIMEOUT = timedelta(seconds=10)
 """A worker beats once a second: ten missed beats are a dead worker, and a short cut of the network is not."""
 
-DOOR_ALLOWANCE = timedelta(minutes=2)
-"""What an attempt may spend in the door beside the call itself, whose own deadline the door keeps exactly."""
+DOOR_ALLOWANCE = timedelta(minutes=4)
+"""What an attempt may spend in the door beside the call itself, whose own deadline the door keeps exactly: a minute's
+wait for quota, and the same and a minute more for a summary."""
 
 CANCEL_ON_ITS_WAY = timedelta(seconds=5)
 """How long a task that the door stopped waits for its own cancel, so that it closes as cancelled."""

@@ -24,9 +24,11 @@ from domain.planning.checking import Checker
 from domain.planning.doubts import Doubts
 from domain.planning.drafts import Drafts
 from domain.planning.effective import Effective
+from domain.planning.passing import Passing
 from domain.planning.staffing import Staffing
 from domain.problems import TOP, Problem, Problems, did_you_mean, quoted
 from domain.registry import Registry, read_agents, written_names
+from domain.summaries import SUMMARIZER
 from domain.tree import Mapping, Sequence
 
 __all__ = ["Folder", "FolderError", "Invalid", "Planned", "Problem", "plan_from_text"]
@@ -94,9 +96,12 @@ def plan_from_text(
     checked = [checker.check(draft) for draft in drafts.all]
     problems.raise_if_any()
 
-    builder = Builder(effective, attachments, problems)
+    passing = Passing(drafts)
+    builder = Builder(effective, attachments, passing, problems)
     built = [task for each in checked for task in builder.build(each)]
     problems.raise_if_any()
+    if passing.summarised:
+        staffing.use_if_there(SUMMARIZER)
     asked = {"max_concurrency": max_concurrency, "mode": mode}
     values_of_plan, plan_sources = _plan_values(filled.form, asked, {"max_concurrency": usual})
     plan_sources |= {"budget_usd": "option"} if budget is not None else {}

@@ -11,6 +11,7 @@ from domain.planning import templates
 from domain.planning.attachments import Attachments
 from domain.planning.checking import Checked, Sources
 from domain.planning.effective import Effective
+from domain.planning.passing import Passing
 from domain.problems import Problems
 
 VALUES = ("type", "payload", "priority", "deadline", "timeout", "time_limit", "attempts", "max_tokens")
@@ -21,8 +22,9 @@ MAX_ATTACHMENTS = 100_000
 class Builder:
     """Builds the tasks of a plan, and stops at the first that grows too large: fan-outs multiply."""
 
-    def __init__(self, effective: Effective, attachments: Attachments, problems: Problems) -> None:
+    def __init__(self, effective: Effective, attachments: Attachments, passing: Passing, problems: Problems) -> None:
         self._effective = effective
+        self._passing = passing
         self._attachments = attachments
         self._problems = problems
         self._bytes = self._attached = 0
@@ -34,7 +36,9 @@ class Builder:
             return
         values, sources = self._values(checked, checked.agent)
         payload = values.pop("payload") or {}
-        needs = tuple(Need(task=id, policy=policy) for id, policy in draft.needs.items())
+        needs = tuple(
+            Need(task=id, policy=policy, form=self._passing.form(draft, id)) for id, policy in draft.needs.items()
+        )
         for id, item in zip(draft.ids, draft.items or [""], strict=True):
             files = checked.files
             if isinstance(draft.filled.form.for_each, FilesForm):
@@ -51,6 +55,7 @@ class Builder:
                 needs=needs,
                 quorum=draft.filled.form.quorum,
                 approval=self._approval(checked, item),
+                summarise=id in self._passing.summarised,
                 **values,
             )
             yield task, sources

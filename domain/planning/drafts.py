@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from domain.forms import Filled, fill
 from domain.grammar import FilesForm, TaskForm
 from domain.graph import cycles
-from domain.models import Policy
+from domain.models import Form, Policy
 from domain.notation import item_label
 from domain.planning.attachments import Attachments, FolderError
 from domain.problems import Located, Mistake, Problems, Suggestions, quoted
@@ -27,6 +27,8 @@ class Draft:
     items: list[str] = field(default_factory=list)
     ids: tuple[str, ...] = ()
     needs: dict[str, Policy] = field(default_factory=dict)
+    passes: dict[str, Form] = field(default_factory=dict)
+    """How results reach it, by need, where the edge says so."""
     again: bool = False
     complete: bool = False
     """Whether all of its needs were found: otherwise nothing can be said of how many there are."""
@@ -148,7 +150,7 @@ class Drafts:
             found = "needs" not in draft.filled.wrong and not self._shortened
             precise: set[str] = set()
             written: set[str] = set()
-            for name, policy, at in _written_needs(draft):
+            for name, policy, form, at in _written_needs(draft):
                 if name in written:
                     self._problems.add(at, f"needs {quoted(name)} twice", task=draft.id)
                 written.add(name)
@@ -159,7 +161,11 @@ class Drafts:
                     message = f"the plan has more than {MAX_NEEDS:,} needs, a fan-out counted by its tasks"
                     self._problems.add(at, message, task=draft.id)
                     return
-                draft.needs.update((id, policy) for id in ids if id not in precise)
+                meant = [id for id in ids if id not in precise]
+                draft.needs.update(dict.fromkeys(meant, policy))
+                for id in meant:
+                    draft.passes.pop(id, None)  # nor does a general word count where the precise edge has none
+                draft.passes.update(dict.fromkeys(meant, form) if form is not None else {})
                 if name in self._full:
                     precise.add(name)
                 if ids and not draft.again:
@@ -187,17 +193,20 @@ class Drafts:
         return ids or ()
 
 
-def _written_needs(draft: Draft) -> Iterator[tuple[str, Policy, Located]]:
-    """Each need with its policy and its place."""
+def _written_needs(draft: Draft) -> Iterator[tuple[str, Policy, Form | None, Located]]:
+    """Each need with its policy, its form where one is written, and its place."""
     needs = draft.filled.form.needs
     if isinstance(needs, dict):
         node = draft.filled.at("needs")
         for name, edge in needs.items():
             at = node.entries[name].key if isinstance(node, Mapping) else node
-            yield name, Policy(edge if isinstance(edge, str) else edge.policy), at
+            if isinstance(edge, str):
+                yield name, Policy(edge), None, at
+            else:
+                yield name, Policy(edge.policy), Form(edge.form) if edge.form else None, at
     else:
         for index, name in enumerate(needs or ()):
-            yield name, Policy.TOLERATE, draft.filled.at("needs", index)
+            yield name, Policy.TOLERATE, None, draft.filled.at("needs", index)
 
 
 def same(name: str) -> str:

@@ -68,6 +68,11 @@ class Staffing:
         """Remember that a task of the plan is done by this agent."""
         self._used.add(agent.name)
 
+    def use_if_there(self, name: str) -> None:
+        """Take along an agent that no task names, when there is one of this name."""
+        if name in self._by_name:
+            self._used.add(name)
+
     def used(self) -> tuple[Agent, ...]:
         """Exactly the agents in use, in the order of the registry: the same plan gives the same order."""
         return tuple(agent for agent in self._registry.agents if agent.name in self._used)
