@@ -50,6 +50,10 @@ class TaskPicture:
     approval: Decision | None = None
     output_ref: str | None = None
     output_bytes: int = 0
+    reused: str | None = None
+    """The run whose end of the task was taken over."""
+    worth: Usage = field(default_factory=Usage)
+    """What its answer has cost: here, or in that run."""
     live: Live | None = None
     told: dict[str, Input] = field(default_factory=dict)
     """What it was told of needs that were done again after it had started."""
@@ -88,6 +92,10 @@ class Fold:
         self._tally = Tally(self.tasks)
         self._busy: Counter[str] = Counter()
         self._tokens, self._unsettled = Usage(), Usage()
+        self.saved = Usage()
+        """What the answers had cost that were taken over."""
+        self.reused = 0
+        """Results that were taken over."""
         self._peak = 0
         self._all_are_told = False
 
@@ -283,14 +291,15 @@ class Fold:
             task.tries.append(AttemptReport(attempt=task.attempts, error=task.error, at=timestamp(task.ended)))
         self._move(id, TaskStatus.PENDING, time)
         task.told.clear()
-        task.started = task.ended = task.error = task.cause = task.output_ref = None
+        task.started = task.ended = task.error = task.cause = task.output_ref = task.reused = None
         task.attempts = task.output_bytes = 0
 
     def _keep_what_was_told_of(self, need: str) -> None:
         """Who has started was told how this need had ended, whatever comes of it now."""
         for task in self.plan.tasks:
             seen = self.tasks[task.id]
-            at_work_or_done = seen.started is not None and (seen.ended is not None or seen.status is TaskStatus.RUNNING)
+            began = seen.started is not None or seen.reused is not None
+            at_work_or_done = began and (seen.ended is not None or seen.status is TaskStatus.RUNNING)
             if at_work_or_done and any(of.task == need for of in task.needs):
                 seen.told.setdefault(need, self._come_to(need))
 
@@ -307,6 +316,7 @@ class Fold:
         task.ended = time
         task.attempts = data.get("attempts", 0)
         self._bill(task, data)
+        self._take_over(task, data)
         task.output_ref = data.get("output_ref")
         task.output_bytes = data.get("output_bytes", 0)
         task.cause = data.get("cause")
@@ -314,6 +324,17 @@ class Fold:
             task.error = TaskError.model_validate(data["error"])
         elif "reason" in data:
             task.error = TaskError(type=task.status.value.title().replace("_", ""), message=data["reason"])
+
+    def _take_over(self, task: TaskPicture, data: dict[str, Any]) -> None:
+        """What is known of an end that an earlier run came to: it cost nothing here."""
+        task.reused = data.get("reused")
+        task.worth = Usage.model_validate(data.get("saved") or data.get("tokens") or {})
+        if task.reused is None:
+            return
+        if "approval" in data:
+            task.approval = Decision.model_validate(data["approval"])
+        if task.status is TaskStatus.SUCCEEDED:
+            self.reused, self.saved = self.reused + 1, self.saved + task.worth
 
     def _bill(self, task: TaskPicture, data: dict[str, Any]) -> None:
         tokens, unsettled = (Usage.model_validate(data.get(name, {})) for name in ("tokens", "unsettled"))

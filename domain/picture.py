@@ -16,7 +16,7 @@ from domain.events import timestamp
 from domain.fold import WALLED, Fold, TaskPicture
 from domain.graph import final_tasks
 from domain.models import Pace, Plan, Task, TaskStatus, Usage
-from domain.report import Attention, Concurrency, Doing, Report, TaskReport
+from domain.report import Attention, Concurrency, Doing, Report, Reuse, TaskReport
 from domain.tempo import tempo_of
 from domain.waits import Wait, stamp
 
@@ -67,6 +67,7 @@ class Picture(Fold):
                 serial=tempo.serial,
                 suggested=tempo.suggested,
             ),
+            reuse=self.reuse(),
             attention=self.attention,
             tasks=tasks,
             outputs=outputs,
@@ -113,7 +114,21 @@ class Picture(Fold):
             partial=seen.partial,
             output=_text(seen, texts or {}),
             output_ref=seen.output_ref,
+            reused=seen.reused,
+            saved=seen.worth if seen.reused is not None else Usage(),
         )
+
+    def reuse(self) -> Reuse | None:
+        """What an earlier run had done already, and what that saved."""
+        found = [(task, seen) for task in self.plan.tasks if (seen := self.tasks[task.id]).reused and _counts(seen)]
+        if not found:
+            return None
+        models: dict[str, Usage] = {}
+        for task, seen in found:
+            model = self._agents[task.agent].model
+            models[model] = models.get(model, Usage()) + seen.worth
+        runs = tuple(dict.fromkeys(seen.reused for _, seen in found if seen.reused is not None))
+        return Reuse(runs=runs, tasks=self.reused, tokens=self.saved, models=models)
 
     def wait(self, id: str, now: datetime) -> Wait | None:
         """Why a task does not get on: its inputs, a place, a wall, a person, its worker, or what it said itself."""
