@@ -26,6 +26,7 @@ from domain.planning import Planned
 from domain.progress import outline_of
 from domain.runs import RunInput
 from domain.steering import Setting, Steered, Steering, TaskSteering
+from heritage import NOTHING, Heritage
 from payloads import check_size
 from reader import RunReader, UnknownRun
 from store import RUN_ID, Store
@@ -90,10 +91,11 @@ class RunClient(RunReader):
         queue: str,
         provider: str | None = None,
         continue_after: int | None = None,
+        heritage: Heritage = NOTHING,
     ) -> str:
         """Start a run and give its id. The same id with the same plan is the same run, ended or not.
 
-        `provider` is where a live run asks, for people to read.
+        `provider` is where a live run asks, for people to read. `heritage` is what earlier runs have done for it.
         """
         plan = planned.plan
         run = id or new_id(plan.name)
@@ -106,6 +108,7 @@ class RunClient(RunReader):
             simulated=simulated,
             outline=outline_of(plan),
             continue_after=continue_after,
+            kept=dict(heritage.kept),
             attributes=True,
         )
         check_size("the plan's outline", input)
@@ -118,9 +121,10 @@ class RunClient(RunReader):
             "simulated": simulated,
             "provider": provider,
             "submitted": timestamp(datetime.now(UTC)),
+            **heritage.manifest(run),
         }
         standing = await self._store.put_manifest(run, manifest)
-        if (standing["plan_ref"], standing["simulated"]) != (input.plan_ref, simulated):
+        if (standing["plan_ref"], standing["simulated"]) != (input.plan_ref, simulated) or not heritage.is_of(standing):
             raise OtherPlan(f"the run {run!r} exists with another plan: choose another --id")
         try:
             await self._start(run, input, plan, queue)

@@ -32,7 +32,7 @@ from domain.picture import Picture
 from domain.report import INLINE_LIMIT, Report
 from domain.runs import RunSummary, RunView
 from stalls import find_stall, is_quiet
-from store import Store, StoreUnavailable
+from store import Store, StoreError, StoreUnavailable
 from workflows.supervisor import SupervisorWorkflow
 
 LOOK_FIRST, LOOK_LAST = 0.5, 2.0
@@ -169,6 +169,14 @@ class RunReader:
     async def text(self, ref: str) -> str:
         """A text in the store."""
         return (await self._store.artifact(ref)).decode()
+
+    async def holds(self, ref: str) -> bool:
+        """Whether the store has this content, unchanged."""
+        try:
+            await self._store.artifact(ref)
+        except StoreError:
+            return False
+        return True
 
     async def events(self, run: str, *, follow: bool = False) -> AsyncIterator[Event]:
         """The events of a run in order; with `follow` until it has ended."""

@@ -81,9 +81,11 @@ class Store:
     # Artifacts: contents by hash
 
     async def put_artifact(self, content: bytes) -> str:
-        """Keep a content and give its reference. Writing it twice is the same as once."""
+        """Keep a content and give its reference. Writing it twice is the same as once, and mends a damaged one."""
         ref = ref_of(content)
-        await self._create(_artifact_key(ref), content)
+        key = _artifact_key(ref)
+        if not await self._create(key, content) and ref_of(await self._read(key) or b"") != ref:
+            await obstore.put_async(self.objects, key, content, use_multipart=False)
         return ref
 
     async def artifact(self, ref: str) -> bytes:

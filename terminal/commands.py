@@ -20,9 +20,11 @@ from terminal.words import (
     Home,
     Json,
     Limit,
+    Only,
     PaceWord,
     Params,
     PlanFile,
+    Reuse,
     RunId,
     RunWords,
     Script,
@@ -72,6 +74,8 @@ def run_command(
     mode: PaceWord = None,
     param: Params = None,
     agents: Agents = None,
+    reuse: Reuse = None,
+    only: Only = None,
     timeout: Limit = None,
     home: Home = None,
     json: Json = False,
@@ -80,7 +84,7 @@ def run_command(
     hear(home, json)
     from terminal import starting
 
-    shape = {"max_concurrency": max_concurrency, "pace": pace_of(mode)}
+    shape = {"max_concurrency": max_concurrency, "pace": pace_of(mode), "reuse": reuse, "only": only or ()}
     here = session()
     order = _order(here, plan, param, agents, **shape, id=id, simulate=simulate, script=script)
     return do(starting.run(here, order, limit=limit_of(timeout), as_json=Said.json))
@@ -96,6 +100,8 @@ def submit(
     mode: PaceWord = None,
     param: Params = None,
     agents: Agents = None,
+    reuse: Reuse = None,
+    only: Only = None,
     home: Home = None,
     json: Json = False,
 ) -> int:
@@ -103,7 +109,7 @@ def submit(
     hear(home, json)
     from terminal import starting
 
-    shape = {"max_concurrency": max_concurrency, "pace": pace_of(mode)}
+    shape = {"max_concurrency": max_concurrency, "pace": pace_of(mode), "reuse": reuse, "only": only or ()}
     here = session()
     order = _order(here, plan, param, agents, **shape, id=id, simulate=simulate, script=script)
     return do(starting.submit(here, order, as_json=Said.json))

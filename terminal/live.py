@@ -99,6 +99,8 @@ class LiveView:
             if self._count(status)
         ]
         tokens = self.picture.tokens
+        if self.picture.reused:
+            words.append(Text(f"{self.picture.reused:,} reused", "dim"))
         if tokens.output:
             words.append(Text(f"{tokens.input:,} tokens in, {tokens.output:,} out", "dim"))
         return _packed(words, width, most)

@@ -48,6 +48,18 @@ Script = Annotated[
     Path | None, typer.Option("--script", metavar="FILE", help="What the simulator does to this plan's requests.")
 ]
 Limit = Annotated[str | None, typer.Option("--timeout", metavar="30m", help="Stop waiting, not the run.")]
+Reuse = Annotated[
+    str | None,
+    typer.Option(
+        "--reuse",
+        metavar="RUN",
+        help="Take over what that run has done and is unchanged.",
+        autocompletion=completing.runs,
+    ),
+]
+Only = Annotated[
+    list[str] | None, typer.Option("--only", metavar="TASK", help="Only this task and what it needs. May be repeated.")
+]
 RunId = Annotated[str | None, typer.Option("--id", metavar="ID", help="The run's id. Same id, same plan: same run.")]
 
 

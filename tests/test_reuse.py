@@ -17,7 +17,7 @@ from domain.past import past_of
 from domain.picture import Picture
 from domain.progress import outline_of
 from domain.report import Decision
-from domain.reuse import Kept, Past, fingerprint, taken_over, unfinished, with_what_they_lacked
+from domain.reuse import NOT_TOLD, Kept, Past, fingerprint, taken_over, unfinished, with_what_they_lacked
 from domain.selection import only
 from domain.steering import TaskSteering
 
@@ -291,9 +291,7 @@ def test_only_some_tasks_are_a_plan_of_their_own() -> None:
 
 
 def test_every_key_of_a_task_is_either_told_or_named_as_not_told() -> None:
-    """A new key of a task must be thought about here: does it change what its agent is told?"""
-    from domain.reuse import NOT_TOLD
-
+    """Whoever adds a key must decide whether it changes what the agent is told."""
     told = {"id", "agent", "type", "prompt", "files", "payload", "max_tokens"}
 
     assert set(Task.model_fields) == told | NOT_TOLD
