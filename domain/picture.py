@@ -115,7 +115,7 @@ class Picture(Fold):
             output=_text(seen, texts or {}),
             output_ref=seen.output_ref,
             reused=seen.reused,
-            saved=seen.worth if seen.reused is not None else Usage(),
+            saved=seen.worth if seen.reused is not None and _counts(seen) else None,
         )
 
     def reuse(self) -> Reuse | None:

@@ -78,7 +78,7 @@ class TaskReport(Value):
     output_ref: str | None
     reused: str | None = None
     """The run whose end of this task was taken over: here it was not done, and nothing was paid."""
-    saved: Usage = Usage()
+    saved: Usage | None = None
     """What its answer had cost there."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from domain.models import TaskStatus, Usage
+from domain.models import Usage
 from domain.report import Report, TaskReport
 from terminal.text import counted, plain
 
@@ -23,7 +23,7 @@ def reuse_lines(report: Report) -> Iterator[str]:
 
 def reused_words(task: TaskReport) -> str:
     """Where the end of a task is from."""
-    if task.status is not TaskStatus.SUCCEEDED:
+    if task.saved is None:
         return f"as it ended in {plain(task.reused or '')}; it was not done again"
     return f"from {plain(task.reused or '')}, which saved {_tokens(task.saved)}"
 

@@ -122,7 +122,7 @@ def test_the_document_has_the_keys_of_the_interface_in_their_order() -> None:
 
     assert list(document) == [
         *("schema", "run", "name", "status", "simulated", "provider", "census", "started", "finished", "duration_s"),
-        *("tokens", "unsettled", "concurrency", "attention", "tasks", "outputs", "output"),
+        *("tokens", "unsettled", "concurrency", "reuse", "attention", "tasks", "outputs", "output"),
     ]
     assert list(document["census"]) == [
         *("total", "succeeded", "failed", "timed_out", "skipped", "cancelled", "not_started"),
@@ -133,6 +133,7 @@ def test_the_document_has_the_keys_of_the_interface_in_their_order() -> None:
     assert list(document["tasks"][0]) == [
         *("id", "agent", "type", "status", "success", "attempts", "timeout_s", "duration_s", "tokens"),
         *("unsettled", "wait", "progress", "error", "tries", "cause", "approval", "partial", "output", "output_ref"),
+        *("reused", "saved"),
     ]
     assert json.loads(json.dumps(document)) == document
 
@@ -189,6 +190,8 @@ def test_the_document_of_a_run_that_has_ended() -> None:
         "partial": False,
         "output": "The text.",
         "output_ref": REF,
+        "reused": None,
+        "saved": None,
     }
 
 

@@ -17,9 +17,11 @@ from domain.past import past_of
 from domain.picture import Picture
 from domain.progress import outline_of
 from domain.report import Decision
+from domain.requests import Requests
 from domain.reuse import NOT_TOLD, Kept, Past, fingerprint, taken_over, unfinished, with_what_they_lacked
 from domain.selection import only
 from domain.steering import TaskSteering
+from terminal.live import live_view
 
 TOLERATE, OPTIONAL, REQUIRE = Policy.TOLERATE, Policy.OPTIONAL, Policy.REQUIRE
 
@@ -253,8 +255,6 @@ def test_what_a_run_has_come_to_is_read_from_its_events() -> None:
     plan = edited(plan_of(outline({"a": {}, "b": {"a": TOLERATE}})), "b", approval=Approval())
 
     def work(course: Course, progress: Any, take: Any) -> Any:
-        from domain.requests import Requests
-
         progress = take(course.launch(progress, START))
         progress = take(course.result(progress, "a", answered(3), START))
         asked = TaskSteering(by="ann", tasks=("b",), note="Be kind.")
@@ -273,6 +273,8 @@ def test_what_a_run_has_come_to_is_read_from_its_events() -> None:
     assert note is not None
     assert (note.by, note.note) == ("ann", "Be kind.")
     assert second == first, "whoever takes over from the second takes over the same"
+    seen = "\n".join(line.plain for line in live_view(again, START).lines(100, 40))
+    assert "2 reused" in seen
     report = again.report({}, START)
     assert report.reuse is not None
     assert (report.reuse.runs, report.reuse.tasks) == (("before",), 2)

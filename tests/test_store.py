@@ -202,6 +202,18 @@ async def test_the_log_of_one_run_is_not_that_of_another(store: Store) -> None:
     assert [event async for event in store.events("run2")] == []
 
 
+@pytest.mark.parametrize("harm", [b"", b"other words"])
+async def test_the_same_content_again_mends_a_damaged_one(store: Store, harm: bytes) -> None:
+    """Of a power cut, or of somebody who wrote into it."""
+    ref = await store.put_artifact(b"kept")
+    digest = ref.removeprefix("sha256:")
+    (Path(store.location) / "artifacts" / digest[:2] / digest).write_bytes(harm)
+
+    assert await store.put_artifact(b"kept") == ref
+
+    assert await store.artifact(ref) == b"kept"
+
+
 # --- ledger ---
 
 
