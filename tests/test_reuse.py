@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import START, Draw, answered, outline, outlines, plan_of
 
@@ -82,6 +82,7 @@ def edits(draw: Draw, plan: Plan) -> tuple[Plan, set[str]]:
     return plan, chosen
 
 
+@settings(max_examples=100, deadline=None)
 @given(outlines().map(plan_of), st.data())
 def test_what_is_kept_is_the_complement_of_the_cone(old: Plan, data: st.DataObject) -> None:
     """Of what changed, and of what did not succeed: for any plan, any edit, any ends and any order of the tasks."""
@@ -98,6 +99,7 @@ def test_what_is_kept_is_the_complement_of_the_cone(old: Plan, data: st.DataObje
     assert all(found.status is TaskStatus.SUCCEEDED for found in kept.values())
 
 
+@settings(max_examples=100, deadline=None)
 @given(outlines().map(plan_of), st.data())
 def test_tasks_that_were_named_are_done_with_everything_after_them_and_nothing_else(
     plan: Plan, data: st.DataObject
@@ -113,6 +115,7 @@ def test_tasks_that_were_named_are_done_with_everything_after_them_and_nothing_e
     assert {id: found.status for id, found in kept.items()} == {id: past[id].kept.status for id in kept}
 
 
+@settings(max_examples=100, deadline=None)
 @given(outlines(), st.data())
 def test_a_run_that_takes_results_over_ends_as_if_it_had_done_them(given_outline: Any, data: st.DataObject) -> None:
     """Its census and status are the same, and only the others are started, however many are kept."""
@@ -191,6 +194,21 @@ def test_an_input_that_came_later_is_another_input() -> None:
     past["b"] = Past(past["b"].kept, (Input(task="a", status=TaskStatus.FAILED, why="it broke"),))
 
     assert set(taken_over(plan, plan, past, ())) == {"a"}
+
+
+def test_another_result_of_the_same_need_is_another_input() -> None:
+    plan = plan_of(outline({"a": {}, "b": {"a": TOLERATE}}))
+    past = all_well(plan)
+    past["b"] = Past(past["b"].kept, (Input(task="a", status=TaskStatus.SUCCEEDED, ref=ref("earlier")),))
+
+    assert set(taken_over(plan, plan, past, ())) == {"a"}
+
+
+def test_the_order_of_needs_is_told() -> None:
+    plan = plan_of(outline({"a": {}, "b": {}, "c": {"a": TOLERATE, "b": TOLERATE}}))
+    turned = edited(plan, "c", needs=tuple(reversed(plan.tasks[2].needs)))
+
+    assert set(taken_over(turned, plan, all_well(plan), ())) == {"a", "b"}
 
 
 def test_a_missing_input_is_the_same_for_another_reason() -> None:
