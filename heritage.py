@@ -69,6 +69,13 @@ class Successor:
     going: bool = False
     """Whether somebody has started it already."""
 
+    @property
+    def tasks(self) -> list[str]:
+        """What it does itself, in plan order."""
+        if self.going:
+            return [id for id, seen in self.of.tasks.items() if seen.reused is None]
+        return [task.id for task in self.plan.tasks if task.id not in self.heritage.kept]
+
 
 class HeritageRefused(Exception):
     """Nothing is taken over, and nothing is started: why, in a sentence."""

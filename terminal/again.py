@@ -56,9 +56,8 @@ def _mode(found: Successor) -> Mode:
 def _tell(found: Successor, words: str, run: str, *, as_json: bool) -> None:
     """The run that does it: for a script with the tasks that it does, for a person its id alone on stdout."""
     if as_json:
-        tasks = [task.id for task in found.plan.tasks if task.id not in found.heritage.kept]
-        done = f"{run} {words}"
-        print_json({"schema": "nightcrew.steering/1", "run": found.id, "did": "retry", "done": done, "tasks": tasks})
+        did = {"did": "retry", "done": f"{run} {words}", "tasks": found.tasks}
+        print_json({"schema": "nightcrew.steering/1", "run": found.id, **did})
         return
     sys.stdout.write(f"{found.id}\n")
     sys.stdout.flush()

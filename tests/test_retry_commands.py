@@ -94,13 +94,14 @@ def test_retries_at_the_same_moment_print_one_run(home: Home, plan: str) -> None
 
     asking = [home.begin("retry", "crowd") for _ in range(4)]
     answers = [(one.communicate(timeout=100)[0], one.returncode) for one in asking]
-    again, other = home("retry", "crowd"), home("retry", "crowd", "scan")
+    again, other = home("retry", "crowd", "--json"), home("retry", "crowd", "scan")
     going = home("retry", "crowd-r2", "--max-concurrency", "2")
     cancelled = home("cancel", "crowd-r2")
 
     assert answers == [("crowd-r2\n", 0)] * 4
-    assert (again.returncode, again.stdout) == (0, "crowd-r2\n")
-    assert "nothing was started" in again.stderr
+    answer = json.loads(again.stdout)
+    assert (again.returncode, answer["run"], answer["tasks"]) == (0, "crowd-r2", ["odd", "report"])
+    assert "nothing was started" in answer["done"]
     assert (other.returncode, other.stdout) == (1, "")
     assert "crowd-r2, which is still going" in other.stderr
     assert (going.returncode, "still going" in going.stderr) == (2, True)
