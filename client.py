@@ -28,6 +28,7 @@ from domain.planning import Planned
 from domain.progress import outline_of
 from domain.runs import RunInput
 from domain.steering import Setting, Steered, Steering, TaskSteering
+from heritage import NOTHING, Heritage
 from payloads import check_size
 from reader import RunReader, UnknownRun
 from store import RUN_ID, Store
@@ -93,10 +94,12 @@ class RunClient(RunReader):
         provider: str | None = None,
         estimate: Estimate | None = None,
         continue_after: int | None = None,
+        heritage: Heritage = NOTHING,
     ) -> str:
         """Start a run and give its id. The same id with the same plan is the same run, ended or not.
 
-        `provider` is where a live run asks, for people to read; `estimate` is what they were told it would cost.
+        `provider` is where a live run asks, for people to read; `estimate` is what they were told it would cost, and
+        `heritage` what earlier runs have done for it.
         """
         plan = planned.plan
         run = id or new_id(plan.name)
@@ -109,7 +112,9 @@ class RunClient(RunReader):
             simulated=simulated,
             outline=outline_of(plan),
             continue_after=continue_after,
+            kept=dict(heritage.kept),
             attributes=True,
+            before=heritage.before,
         )
         check_size("the plan's outline", input)
         for file in planned.contents.values():
@@ -121,11 +126,13 @@ class RunClient(RunReader):
             "simulated": simulated,
             "provider": provider,
             "submitted": timestamp(datetime.now(UTC)),
+            **heritage.manifest(run),
         }
         if estimate is not None:
             manifest["estimate_ref"] = await self._store.put_artifact(estimate.model_dump_json().encode())
         standing = await self._store.put_manifest(run, manifest)
-        if standing["simulated"] == simulated and await self._is_same(plan, standing["plan_ref"]):
+        same = standing["simulated"] == simulated and heritage.is_of(standing)
+        if same and await self._is_same(plan, standing["plan_ref"]):
             input = input.model_copy(update={"plan_ref": standing["plan_ref"]})
         else:
             raise OtherPlan(f"the run {run!r} exists with another plan: choose another --id")

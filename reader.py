@@ -12,6 +12,7 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from temporalio.client import (
@@ -177,6 +178,14 @@ class RunReader:
         """A text in the store."""
         return (await self._store.artifact(ref)).decode()
 
+    async def holds(self, ref: str) -> bool:
+        """Whether the store has this content, unchanged."""
+        try:
+            await self._store.artifact(ref)
+        except StoreError:
+            return False
+        return True
+
     async def events(self, run: str, *, follow: bool = False) -> AsyncIterator[Event]:
         """The events of a run in order; with `follow` until it has ended."""
         seen = 0
@@ -213,8 +222,11 @@ class RunReader:
             raise UnknownRun(f"there is no run {run!r} here")
         plan = Plan.model_validate_json(await self._store.artifact(manifest["plan_ref"]))
         estimate = await self._store.estimate(run)
+        before = Decimal(manifest.get("before_usd", 0))
         simulated = bool(manifest["simulated"])
-        return Picture(run, plan, simulated=simulated, provider=manifest.get("provider"), estimate=estimate)
+        return Picture(
+            run, plan, simulated=simulated, provider=manifest.get("provider"), estimate=estimate, before=before
+        )
 
     async def _is_just_submitted(self, run: str) -> bool:
         """Whether Temporal may not have heard of the run yet: it is written down before it is started."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from decimal import Decimal
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
@@ -64,7 +65,9 @@ class RecordActivities:
     async def _close_run(self, request: CloseRequest) -> CloseReply:
         plan = Plan.model_validate_json(await self._store.artifact(request.plan_ref))
         estimate = await self._store.estimate(request.run)
-        picture = Picture(request.run, plan, simulated=request.simulated, estimate=estimate)
+        manifest = await self._store.manifest(request.run) or {}
+        before = Decimal(manifest.get("before_usd", 0))
+        picture = Picture(request.run, plan, simulated=request.simulated, estimate=estimate, before=before)
         picture.add([event async for event in self._store.events(request.run)])
         report = picture.report({}, now=picture.finished or datetime.now(UTC))
         ref = await self._store.put_artifact(report.model_dump_json(by_alias=True).encode())

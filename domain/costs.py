@@ -26,6 +26,9 @@ class Cost(Value):
     reserved_usd: Usd = NOTHING
     """What is set aside for tasks at work."""
     budget_usd: Usd | None = None
+    """For this run and those that it goes on from."""
+    before_usd: Usd = NOTHING
+    """What those have spent."""
     price_source: str | None = None
     unpriced: tuple[str, ...] = ()
     """Models of the plan that have no price."""

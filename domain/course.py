@@ -7,6 +7,7 @@ Nothing here scans the plan: a step touches the task it is about and the tasks t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 
@@ -32,10 +33,13 @@ from domain.models import (
 )
 from domain.prices import NOTHING
 from domain.progress import Census, Ended, Outline, OutlineTask, Owed, Progress, Waiting
+from domain.reuse import Kept
 from domain.step import Draft, Step
 
 REFUSED_AT_FIRST = {"key": "KeyRefused", "model": "ModelUnknown"}
 """What a wall is called that is none: the mistake was there before the first answer."""
+
+NOTHING_KEPT: Mapping[str, Kept] = {}
 
 
 class Course:
@@ -59,8 +63,8 @@ class Course:
 
     # Steps
 
-    def begin(self, now: datetime, before: Decimal = NOTHING) -> Step:
-        """The first step: every task is known, those without needs are ready.
+    def begin(self, now: datetime, kept: Mapping[str, Kept] = NOTHING_KEPT, before: Decimal = NOTHING) -> Step:
+        """The first step: every task is known, what is kept of an earlier run has ended, who lacks nothing is ready.
 
         `before` is what the runs have spent that this one goes on from.
         """
@@ -75,11 +79,15 @@ class Course:
         )
         for task in outline.tasks:
             draft.tell(EventType.TASK_CREATED, task.id, agent=task.agent)
+        for id in kept:
+            settling.take_over(draft, id, kept[id])
         for task in outline.tasks:
-            if task.needs:
-                draft.unmet[task.id] = len(task.needs)
+            if task.id in draft.ended:
+                continue
+            if open_needs := sum(need not in draft.ended for need in task.needs):
+                draft.unmet[task.id] = open_needs
             else:
-                settling.make_ready(self.chart, draft, task.id)
+                settling.reopen(self.chart, draft, [task.id])
         return draft.done()
 
     def launch(self, progress: Progress, now: datetime) -> Step:

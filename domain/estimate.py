@@ -6,7 +6,7 @@ a guess. High is what it comes to when every attempt is used and every answer is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from decimal import Decimal
 
 from domain.chart import Chart
@@ -89,6 +89,17 @@ def estimate_of(plan: Plan, outlook: Outlook) -> Estimate:
 
 
 # Tokens and money
+
+
+def without(estimate: Estimate, kept: Collection[str]) -> Estimate:
+    """The estimate of what is left when these tasks are kept of an earlier run. Its time stays what it was."""
+    if not kept:
+        return estimate
+    left = tuple(task for task in estimate.tasks if task.id not in kept)
+    tokens = TokenSpread(
+        input=_sum([task.tokens.input for task in left]), output=_sum([task.tokens.output for task in left])
+    )
+    return estimate.model_copy(update={"tasks": left, "tokens": tokens, "usd": _sum_of_money(left)})
 
 
 def _tokens(one: Forecast, attempts: int) -> TokenSpread:

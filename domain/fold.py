@@ -60,6 +60,10 @@ class TaskPicture:
     summary_bytes: int = 0
     aside: tuple[Spent, ...] = ()
     """Calls beside that of the agent, as for a summary: they are in the tokens."""
+    reused: str | None = None
+    """The run whose end of the task was taken over."""
+    worth: Usage = field(default_factory=Usage)
+    """What its answer has cost: here, or in that run."""
     live: Live | None = None
     reserved: Decimal = NOTHING
     """What is set aside for it while it is at work."""
@@ -103,6 +107,10 @@ class Fold:
         self._tally = Tally(self.tasks)
         self._busy: Counter[str] = Counter()
         self._tokens, self._unsettled = Usage(), Usage()
+        self.saved = Usage()
+        """What the answers had cost that were taken over."""
+        self.reused = 0
+        """Results that were taken over."""
         self._peak = 0
         self._all_are_told = False
 
@@ -300,14 +308,15 @@ class Fold:
             task.tries.append(AttemptReport(attempt=task.attempts, error=task.error, at=timestamp(task.ended)))
         self._move(id, TaskStatus.PENDING, time)
         task.told.clear()
-        task.started = task.ended = task.error = task.cause = task.output_ref = task.summary_ref = None
+        task.started = task.ended = task.error = task.cause = task.output_ref = task.summary_ref = task.reused = None
         task.attempts = task.output_bytes = task.summary_bytes = 0
 
     def _keep_what_was_told_of(self, need: str) -> None:
         """Who has started was told how this need had ended, whatever comes of it now."""
         for task in self.plan.tasks:
             seen = self.tasks[task.id]
-            at_work_or_done = seen.started is not None and (seen.ended is not None or seen.status is TaskStatus.RUNNING)
+            began = seen.started is not None or seen.reused is not None
+            at_work_or_done = began and (seen.ended is not None or seen.status is TaskStatus.RUNNING)
             if at_work_or_done and (edge := next((of for of in task.needs if of.task == need), None)) is not None:
                 seen.told.setdefault(need, self._come_to(edge))
 
@@ -328,6 +337,7 @@ class Fold:
         task.attempts = data.get("attempts", 0)
         self._bill(id, data, in_vain=task.status is not TaskStatus.SUCCEEDED)
         task.answered = data.get("tokens", {}).get("output", 0) if task.status is TaskStatus.SUCCEEDED else 0
+        self._take_over(task, data)
         task.output_ref = data.get("output_ref")
         task.output_bytes = data.get("output_bytes", 0)
         task.summary_ref = data.get("summary_ref")
@@ -347,6 +357,17 @@ class Fold:
         if task.output_ref is None and task.ended is not None:
             task.output_ref, task.output_bytes = data.get("output_ref"), data.get("output_bytes", 0)
         self._bill(id, data, in_vain=True)
+
+    def _take_over(self, task: TaskPicture, data: dict[str, Any]) -> None:
+        """What is known of an end that an earlier run came to: it cost nothing here."""
+        task.reused = data.get("reused")
+        task.worth = Usage.model_validate(data.get("saved") or data.get("tokens") or {})
+        if task.reused is None:
+            return
+        if "approval" in data:
+            task.approval = Decision.model_validate(data["approval"])
+        if task.status is TaskStatus.SUCCEEDED:
+            self.reused, self.saved = self.reused + 1, self.saved + task.worth
 
     def _bill(self, id: str, data: dict[str, Any], *, in_vain: bool) -> None:
         task = self.tasks[id]

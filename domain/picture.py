@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 from domain import waits
@@ -19,7 +20,7 @@ from domain.fold import WALLED, Fold, TaskPicture
 from domain.graph import final_tasks
 from domain.models import Pace, Plan, Task, TaskStatus, Usage
 from domain.prices import NOTHING
-from domain.report import Attention, Concurrency, Doing, Report, TaskReport
+from domain.report import Attention, Concurrency, Doing, Report, Reuse, TaskReport
 from domain.tempo import tempo_of
 from domain.waits import Wait, stamp
 
@@ -35,11 +36,14 @@ class Picture(Fold):
         simulated: bool,
         provider: str | None = None,
         estimate: Estimate | None = None,
+        before: Decimal = NOTHING,
     ) -> None:
         super().__init__(run, plan, simulated=simulated)
         self.provider = provider
         """Where a live run asks."""
         self.estimate = estimate
+        self.before = before
+        """What the runs have spent that this one goes on from."""
         """What it was likely to cost, before anything was spent."""
         self._likely = {each.id: each.usd.likely for each in estimate.tasks if each.usd} if estimate else {}
         self.agents = {agent.name: agent for agent in plan.agents}
@@ -74,6 +78,7 @@ class Picture(Fold):
             unsettled_usd=charged.unsettled if charged else None,
             reserved_usd=sum((self.tasks[id].reserved for id in self.of(TaskStatus.RUNNING)), NOTHING),
             budget_usd=self.budget,
+            before_usd=self.before,
             price_source=prices.label if prices is not None else None,
             unpriced=tuple(sorted(models - prices.models.keys())) if prices is not None else (),
         )
@@ -106,6 +111,7 @@ class Picture(Fold):
                 serial=tempo.serial,
                 suggested=tempo.suggested,
             ),
+            reuse=self.reuse(),
             attention=self.attention,
             tasks=tasks,
             outputs=outputs,
@@ -157,7 +163,21 @@ class Picture(Fold):
             output=_text(seen, texts or {}),
             output_ref=seen.output_ref,
             summary=(texts or {}).get(seen.summary_ref) if seen.summary_ref else None,
+            reused=seen.reused,
+            saved=seen.worth if seen.reused is not None and _counts(seen) else None,
         )
+
+    def reuse(self) -> Reuse | None:
+        """What an earlier run had done already, and what that saved."""
+        found = [(task, seen) for task in self.plan.tasks if (seen := self.tasks[task.id]).reused and _counts(seen)]
+        if not found:
+            return None
+        models: dict[str, Usage] = {}
+        for task, seen in found:
+            model = self.agents[task.agent].model
+            models[model] = models.get(model, Usage()) + seen.worth
+        runs = tuple(dict.fromkeys(seen.reused for _, seen in found if seen.reused is not None))
+        return Reuse(runs=runs, tasks=self.reused, tokens=self.saved, models=models)
 
     def wait(self, id: str, now: datetime) -> Wait | None:
         """Why a task does not get on: its inputs, a place, a wall, a person, its worker, or what it said itself."""

@@ -85,6 +85,21 @@ class TaskReport(Value):
     output_ref: str | None
     summary: str | None
     """What goes down to those that take its result as a summary; none when nobody does."""
+    reused: str | None = None
+    """The run whose end of this task was taken over: here it was not done, and nothing was paid."""
+    saved: Usage | None = None
+    """What its answer had cost there."""
+
+
+class Reuse(Value):
+    """The results that were taken over, and what their answers had cost where they were paid."""
+
+    runs: tuple[str, ...]
+    """Who had paid for them."""
+    tasks: int
+    tokens: Usage
+    models: dict[str, Usage]
+    """The tokens by model: what a price needs to know."""
 
 
 class Serial(Value):
@@ -135,6 +150,8 @@ class Report(Value):
     tokens: Usage
     unsettled: Usage
     concurrency: Concurrency
+    reuse: Reuse | None = None
+    """What an earlier run had done already; nothing in most runs."""
     attention: tuple[Attention, ...]
     tasks: tuple[TaskReport, ...]
     outputs: dict[str, str | None]

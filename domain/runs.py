@@ -11,6 +11,7 @@ from domain.events import Event
 from domain.models import Input, Priority, RunStatus, Usage, Value
 from domain.prices import NOTHING
 from domain.progress import Census, Outline, Progress
+from domain.reuse import Kept
 from domain.waits import Wait
 
 
@@ -25,6 +26,8 @@ class RunInput(Value):
     in_flight: tuple[str, ...] = ()
     continue_after: int | None = None
     """Continue as new after so many tasks, where a test wants it sooner than the server suggests it."""
+    kept: dict[str, Kept] = Field(default_factory=dict)
+    """Tasks that need not be done, with how they ended in an earlier run. Continue-as-new has them in `progress`."""
     attributes: bool = False
     """Whether the server knows our search attributes."""
     before: Decimal = NOTHING

@@ -11,6 +11,7 @@ from domain.chart import Chart
 from domain.events import EventType, timestamp
 from domain.models import Policy, TaskStatus
 from domain.progress import Ended, Waiting
+from domain.reuse import Kept
 from domain.step import Draft
 
 SELF = frozenset({TaskStatus.SUCCEEDED, TaskStatus.FAILED, TaskStatus.TIMED_OUT, TaskStatus.CANCELLED})
@@ -40,6 +41,11 @@ def end(chart: Chart, draft: Draft, id: str, how: Ended, **data: JsonValue) -> N
             else:
                 _close(draft, dependant, skipped)
                 settled.append(dependant)
+
+
+def take_over(draft: Draft, id: str, kept: Kept) -> None:
+    """End a task as it ended in an earlier run. Those that need it are looked at when all such tasks have ended."""
+    _close(draft, id, kept.end, **kept.told)
 
 
 def reopen(chart: Chart, draft: Draft, ids: Iterable[str]) -> None:

@@ -21,9 +21,11 @@ from terminal.words import (
     Home,
     Json,
     Limit,
+    Only,
     PaceWord,
     Params,
     PlanFile,
+    Reuse,
     RunId,
     RunWords,
     Script,
@@ -77,6 +79,8 @@ def run_command(
     agents: Agents = None,
     budget: Budget = None,
     yes: Yes = False,
+    reuse: Reuse = None,
+    only: Only = None,
     timeout: Limit = None,
     home: Home = None,
     json: Json = False,
@@ -85,7 +89,7 @@ def run_command(
     hear(home, json)
     from terminal import starting
 
-    shape = {"max_concurrency": max_concurrency, "pace": pace_of(mode)}
+    shape = {"max_concurrency": max_concurrency, "pace": pace_of(mode), "reuse": reuse, "only": only or ()}
     money = {"budget": budget_of(budget), "agreed": yes}
     here = session()
     order = _order(here, plan, param, agents, **shape, **money, id=id, simulate=simulate, script=script)
@@ -104,6 +108,8 @@ def submit(
     agents: Agents = None,
     budget: Budget = None,
     yes: Yes = False,
+    reuse: Reuse = None,
+    only: Only = None,
     home: Home = None,
     json: Json = False,
 ) -> int:
@@ -111,7 +117,7 @@ def submit(
     hear(home, json)
     from terminal import starting
 
-    shape = {"max_concurrency": max_concurrency, "pace": pace_of(mode)}
+    shape = {"max_concurrency": max_concurrency, "pace": pace_of(mode), "reuse": reuse, "only": only or ()}
     money = {"budget": budget_of(budget), "agreed": yes}
     here = session()
     order = _order(here, plan, param, agents, **shape, **money, id=id, simulate=simulate, script=script)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from domain.consent import Consent, decision_for
-from domain.estimate import Estimate, estimate_of
+from domain.estimate import Estimate, estimate_of, without
 from domain.experience import Experience
 from domain.forecast import Outlook
 from domain.models import Plan
@@ -44,15 +44,22 @@ async def estimate(settings: Settings, planned: Planned, mode: Mode, budget: Dec
 
 
 async def offer_for(
-    settings: Settings, planned: Planned, mode: Mode, *, budget: Decimal | None, agreed: bool = False
+    settings: Settings,
+    planned: Planned,
+    mode: Mode,
+    *,
+    budget: Decimal | None,
+    agreed: bool = False,
+    kept: Collection[str] = (),
 ) -> Offer:
     """The estimate and the decision. Where money is limited, a model without a price is refused.
 
+    Tasks that are kept of an earlier run cost nothing.
     Who has agreed to any cost, and set no budget, may use such a model: there is nothing to hold its cost against.
     """
     if budget is not None or (mode is Mode.LIVE and not agreed):
         _check_prices(planned.plan, budget)
-    found = await _foresee(settings, planned, mode)
+    found = without(await _foresee(settings, planned, mode), kept)
     simulated = mode is Mode.SIMULATED
     return Offer(found, decision_for(found, budget=budget, ask_above=settings.ask_above_usd, simulated=simulated))
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 from rich.console import Console
 
 from client import RunClient
+from domain.models import RunStatus
 from domain.report import Report
 from terminal.outcome import Exit, exit_for, print_json, print_line
 from terminal.session import Session
@@ -46,6 +47,8 @@ async def follow(
     if not as_lines:
         report = await client.report(picture)
         hints = ["In the Temporal Web UI:", f"  {session.starter} open {run}"]
+        if picture.ended and picture.status is not RunStatus.COMPLETED:
+            hints = ["Do again what did not succeed, and keep the rest:", f"  {session.starter} retry {run}", *hints]
         show(session, report, as_json=as_json, hints=hints)
     if left is Left.TIME:
         sys.stderr.write(f"Stopped waiting; the run goes on. `{session.starter} result {run} --wait` waits again.\n")

@@ -7,7 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from terminal.said import Said, do, hear, session
-from terminal.words import AnyTasks, Budget, Concurrency, Home, Json, Note, RunWords, Tasks, budget_of
+from terminal.words import (
+    AnyTasks,
+    Budget,
+    Concurrency,
+    Home,
+    Json,
+    Note,
+    PaceWord,
+    RunWords,
+    Tasks,
+    budget_of,
+    pace_of,
+)
 
 
 def pause(run: RunWords, note: Note = None, home: Home = None, json: Json = False) -> int:
@@ -53,9 +65,19 @@ def skip(run: RunWords, tasks: Tasks, note: Note = None, home: Home = None, json
     return _steer("skip", run, home, as_json=json, tasks=tasks, note=note)
 
 
-def retry(run: RunWords, tasks: AnyTasks = None, note: Note = None, home: Home = None, json: Json = False) -> int:
-    """Do again what did not succeed, or these tasks and what was skipped because of them; prints the run's id."""
-    return _steer("retry", run, home, as_json=json, tasks=tasks or [], note=note)
+def retry(
+    run: RunWords,
+    tasks: AnyTasks = None,
+    note: Note = None,
+    max_concurrency: Concurrency = None,
+    mode: PaceWord = None,
+    budget: Budget = None,
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Do again what did not succeed, or these tasks: there while the run goes, in a new run after; prints its id."""
+    shape = {"max_concurrency": max_concurrency, "pace": pace_of(mode), "budget": budget_of(budget)}
+    return _steer("retry", run, home, as_json=json, tasks=tasks or [], note=note, **shape)
 
 
 COMMANDS: dict[str, Callable[..., int]] = {

@@ -17,7 +17,21 @@ MOST = 100
 """Tasks in one document: those at work, then those that wait, then those that failed; the census counts the others."""
 
 SHOWN = (TaskStatus.RUNNING, TaskStatus.WAITING, TaskStatus.FAILED, TaskStatus.TIMED_OUT)
-LEFT_OUT = {"output", "output_ref", "summary", "type", "success", "timeout_s", "cause", "tries", "approval", "partial"}
+LEFT_OUT = {
+    *(
+        "output",
+        "output_ref",
+        "summary",
+        "type",
+        "success",
+        "timeout_s",
+        "cause",
+        "tries",
+        "approval",
+        "partial",
+        "saved",
+    ),
+}
 
 
 async def watch_lines(client: RunClient, run: str) -> AsyncIterator[dict[str, Any]]:

@@ -100,6 +100,8 @@ class LiveView:
             if self._count(status)
         ]
         tokens = self.picture.tokens
+        if self.picture.reused:
+            words.append(Text(f"{self.picture.reused:,} reused", "dim"))
         if tokens.output:
             words.append(Text(f"{tokens.input:,} tokens in, {tokens.output:,} out", "dim"))
         if (charged := self.picture.bills.all) is not None and charged.actual:

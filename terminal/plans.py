@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -14,11 +14,14 @@ from domain.briefing import brief_for, readable
 from domain.graph import layers
 from domain.models import Form, Input, Need, Pace, TaskStatus
 from domain.planning import Invalid, Planned, plan_from_text
+from domain.problems import did_you_mean
 from domain.registry import Registry, registry_from_text
+from domain.selection import only
 from folder import PlanFolder
 from runtime import ROOT, Settings
-from terminal.outcome import Exit, Refusal, print_json
+from terminal.outcome import Exit, Refusal, ended, print_json
 from terminal.resolving import show_values, values_of_plan, values_of_tasks
+from terminal.tasks import items_of
 from terminal.text import plain
 
 
@@ -54,6 +57,19 @@ def read_plan(
         )
     except Invalid as invalid:
         raise _refused(invalid) from None
+
+
+def part_of(planned: Planned, words: Sequence[str]) -> Planned:
+    """The plan of these tasks and of what they need; the name of a `for_each` stands for all its items."""
+    known = [task.id for task in planned.plan.tasks]
+    found: dict[str, None] = {}
+    for word in words:
+        if not (meant := [word] if word in known else items_of(word, known)):
+            hint = did_you_mean(word, known)
+            more = f" {ended(hint[0].upper() + hint[1:])}" if hint else ""
+            raise Refusal(f"--only {word!r}: the plan has no such task.{more}", code="unknown_task", exit=Exit.WRONG)
+        found |= dict.fromkeys(meant)
+    return replace(planned, plan=only(planned.plan, found))
 
 
 def read_registry(agents: Path | None) -> Registry:

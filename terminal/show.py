@@ -16,6 +16,7 @@ from domain.report import Attention, Report, TaskReport
 from domain.waits import Wait
 from terminal.rows import wait_text
 from terminal.show_cost import cost_cell, cost_lines
+from terminal.show_reuse import reuse_lines
 from terminal.show_tempo import tempo_lines
 from terminal.signs import SIGNS, STYLES, mode_of, status_text, words_of
 from terminal.text import counted, one_line, plain, seconds, short
@@ -73,7 +74,7 @@ def show_report(console: Console, report: Report, *, hints: list[str], starter: 
     )
     for line in cost_lines(report):
         console.print(Text(line))
-    for line in tempo_lines(report):
+    for line in [*reuse_lines(report), *tempo_lines(report)]:
         console.print(Text(line, "dim"))
     _ask_for_attention(console, report, starter)
     for hint in hints:
@@ -98,7 +99,7 @@ def task_table(shown: Sequence[TaskReport], *, narrow: bool = False) -> Table:
     for task in shown:
         cells: list[RenderableType] = [Text(SIGNS[task.status], STYLES[task.status]), Text(plain(task.id))]
         cells += [] if narrow else [Text(task.agent, "dim")]
-        cells += [status_text(task.status)]
+        cells += [Text.assemble(status_text(task.status), (" reused" if task.reused else "", "dim"))]
         time, tokens = seconds(task.duration_s), f"{task.tokens.output:,}" if task.tokens.output else ""
         cells += [time] if narrow else [str(task.attempts or ""), time, tokens]
         cells += [cost_cell(task)] if priced else []

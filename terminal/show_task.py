@@ -13,6 +13,7 @@ from domain.consent import dollars
 from domain.models import Input, Task, TaskStatus
 from domain.report import Decision, TaskReport
 from terminal.rows import wait_text
+from terminal.show_reuse import reused_words
 from terminal.signs import status_text
 from terminal.text import counted, local_time, one_line, plain, seconds, short
 
@@ -38,6 +39,8 @@ def _facts(task: TaskReport, planned: Task, now: datetime) -> Iterator[tuple[str
     if task.type:
         yield "type", plain(task.type)
     yield "attempts", f"{task.attempts} of {planned.attempts}, each at most {seconds(task.timeout_s)}"
+    if task.reused is not None:
+        yield "reused", reused_words(task)
     if task.duration_s is not None:
         yield "time", seconds(task.duration_s)
     yield from _costs(task)

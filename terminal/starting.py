@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 from temporalio.service import RPCError
 
 import embedded
-from client import RunClient
+from client import RunClient, UnknownRun
 from domain.models import Pace
 from domain.planning import Planned
+from heritage import NOTHING, Heritage, reused
 from pollers import workers_on
 from prices import priced
 from runtime import Credentials, Mode, Settings, connect, queue_of, temporal_settings
+from store import RUN_ID, shown_location
 from terminal.estimating import Offer, ask_for, exists, offer_for
 from terminal.following import follow
 from terminal.lease import Lease
-from terminal.outcome import Exit, print_json
-from terminal.plans import read_plan
+from terminal.outcome import Exit, Refusal, print_json
+from terminal.plans import part_of, read_plan
 from terminal.scripts import check_simulated, follow_script, read_script_file
 from terminal.session import Session, mode_now
 from terminal.show_estimate import estimate_line
+from terminal.text import counted
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,10 @@ class Order:
     mode: Mode
     id: str | None
     script: str | None
+    reuse: str | None = None
+    """The run whose results shall be taken over, as the person calls it."""
+    heritage: Heritage = NOTHING
+    """What the run starts with."""
     agreed: bool = False
     """Whether the person has said yes beforehand, whatever it costs."""
 
@@ -60,6 +68,8 @@ class Order:
         settings: Settings,
         budget: Decimal | None = None,
         agreed: bool = False,
+        reuse: str | None = None,
+        only: Sequence[str] = (),
     ) -> Order:
         """The order, or a refusal with every mistake in it."""
         mode = mode_now(simulate=simulate)
@@ -74,13 +84,15 @@ class Order:
             budget=budget,
             settings=settings,
         )
+        planned = part_of(planned, only) if only else planned
         text = read_script_file(script) if script is not None else None
-        return cls(replace(planned, plan=priced(planned.plan)), mode, id, text, agreed)
+        return cls(replace(planned, plan=priced(planned.plan)), mode, id, text, reuse, agreed=agreed)
 
 
 async def run(session: Session, order: Order, *, limit: timedelta | None, as_json: bool) -> Exit:
     """Up, submit, watch, report. What this started is stopped again when nobody needs it any more."""
-    offer = await _agree(session, order)
+    order = await with_results(session, order)
+    offer = await agree(session, order)
     _announce(session, order)
     async with session.up(order.mode):
         client = await session.client()
@@ -90,7 +102,25 @@ async def run(session: Session, order: Order, *, limit: timedelta | None, as_jso
 
 async def submit(session: Session, order: Order, *, as_json: bool) -> Exit:
     """Up if needed, start, leave. The home stays up until `down`, whoever had started it."""
-    offer = await _agree(session, order)
+    order = await with_results(session, order)
+    offer = await agree(session, order)
+    id, end = await leave_running(session, order, offer)
+    if as_json:
+        print_json({"schema": "nightcrew.submitted/1", "run": id, "simulated": order.mode is Mode.SIMULATED})
+    else:
+        sys.stdout.write(f"{id}\n")
+        sys.stdout.flush()
+    if end is not None:
+        sys.stderr.write(f"This is the run of that id that has ended before, {end['status']}; nothing was started.\n")
+        return Exit.DONE
+    tell_how_to_come_back(session, order, id)
+    return Exit.DONE
+
+
+async def leave_running(
+    session: Session, order: Order, offer: Offer | None = None
+) -> tuple[str, dict[str, Any] | None]:
+    """Bring the home up if needed and start the run: its id and, when a run of that id had ended before, how."""
     _announce(session, order)
     embedded.prepare_home(session.settings.home)
     with Lease(session.settings.home) as lease:
@@ -99,16 +129,15 @@ async def submit(session: Session, order: Order, *, as_json: bool) -> Exit:
         else:
             await _tell_if_nobody_works(session, order.mode)
         client = await session.client()
+        # Before it is started: one of which everything is taken over ends at once.
+        end = await client.end(order.id) if order.id is not None and RUN_ID.fullmatch(order.id) else None
         id = await _hand_over(session, client, order, offer)
         lease.forget()  # what a `run` had started for itself is needed by this run now
-    if as_json:
-        print_json({"schema": "nightcrew.submitted/1", "run": id, "simulated": order.mode is Mode.SIMULATED})
-    else:
-        sys.stdout.write(f"{id}\n")
-        sys.stdout.flush()
-    if end := await client.end(id):
-        sys.stderr.write(f"This is the run of that id that has ended before, {end['status']}; nothing was started.\n")
-        return Exit.DONE
+    return id, end
+
+
+def tell_how_to_come_back(session: Session, order: Order, id: str) -> None:
+    """What a person may do with a run that goes on without them."""
     count = len(order.planned.plan.tasks)
     sys.stderr.write(
         f"{order.mode.upper()}, {count} task{'s' if count > 1 else ''}. The run goes on without this terminal:\n"
@@ -116,7 +145,24 @@ async def submit(session: Session, order: Order, *, as_json: bool) -> Exit:
         f"  {session.starter} result {id} --wait\n"
         f"  {session.starter} down    # stops this home; an open run waits for the next up\n"
     )
-    return Exit.DONE
+
+
+async def with_results(session: Session, order: Order) -> Order:
+    """The order with what the earlier run has done that it names: known before anything is started."""
+    if order.reuse is None:
+        return order
+    try:
+        reader = await session.reader()
+        run = await reader.resolve(order.reuse)
+    except UnknownRun as unknown:
+        where = shown_location(session.settings.store)
+        raise UnknownRun(f"{unknown}: results are taken over within one store, and this one is {where}") from None
+    if run == order.id:
+        message = f"--reuse {order.reuse} is the run {run} itself: name the one before it."
+        raise Refusal(message, code="usage", exit=Exit.WRONG)
+    before = await reader.picture(run)
+    simulated = order.mode is Mode.SIMULATED
+    return replace(order, heritage=await reused(reader, order.planned.plan, before, simulated=simulated))
 
 
 async def _tell_if_nobody_works(session: Session, mode: Mode) -> None:
@@ -132,14 +178,19 @@ async def _tell_if_nobody_works(session: Session, mode: Mode) -> None:
 def _announce(session: Session, order: Order) -> None:
     for warning in order.planned.warnings:
         sys.stderr.write(f"{warning}\n")
+    if (before := order.heritage.reuses) is not None:
+        kept, tasks = len(order.heritage.kept), counted(len(order.planned.plan.tasks), "task")
+        sys.stderr.write(f"Takes over {kept:,} of {tasks} from {before}.\n")
     if not session.is_up():
         sys.stderr.write(f"Starting in {session.settings.home} ...\n")
 
 
-async def _agree(session: Session, order: Order) -> Offer:
+async def agree(session: Session, order: Order) -> Offer:
     """The estimate and the consent to it, before anything is started. A run of this id that is there was agreed to."""
     mode = order.mode
-    offer = await offer_for(session.settings, order.planned, mode, budget=order.budget, agreed=order.agreed)
+    offer = await offer_for(
+        session.settings, order.planned, mode, budget=order.budget, agreed=order.agreed, kept=order.heritage.kept
+    )
     sys.stderr.write(f"{estimate_line(offer.estimate, mode)}\n")
     known = order.id is not None and await exists(session.settings, order.id)
     if not (order.agreed or known):
@@ -147,7 +198,7 @@ async def _agree(session: Session, order: Order) -> Offer:
     return offer
 
 
-async def _hand_over(session: Session, client: RunClient, order: Order, offer: Offer) -> str:
+async def _hand_over(session: Session, client: RunClient, order: Order, offer: Offer | None) -> str:
     if order.script is not None:
         await follow_script(embedded.simulator_url(session.settings), order.planned.plan.name, order.script)
     simulated = order.mode is Mode.SIMULATED
@@ -155,5 +206,11 @@ async def _hand_over(session: Session, client: RunClient, order: Order, offer: O
     provider = payer.address if payer is not None else None
     queue = queue_of(order.mode)
     return await client.submit(
-        order.planned, id=order.id, simulated=simulated, queue=queue, provider=provider, estimate=offer.estimate
+        order.planned,
+        id=order.id,
+        simulated=simulated,
+        queue=queue,
+        provider=provider,
+        estimate=offer.estimate if offer is not None else None,
+        heritage=order.heritage,
     )

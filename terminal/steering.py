@@ -10,8 +10,10 @@ from decimal import Decimal
 from typing import Any
 
 from client import RunClient
+from domain.models import Pace
 from domain.picture import Picture
 from domain.steering import Steered
+from terminal.again import do_again
 from terminal.outcome import Exit, Refusal, ended, print_json
 from terminal.session import Session
 from terminal.tasks import tasks_named
@@ -30,6 +32,7 @@ class Wish:
     note: str | None = None
     max_concurrency: int | None = None
     budget: Decimal | None = None
+    pace: Pace | None = None
 
 
 async def steer(session: Session, words: str, wish: Wish, *, as_json: bool) -> Exit:
@@ -41,9 +44,20 @@ async def steer(session: Session, words: str, wish: Wish, *, as_json: bool) -> E
     client = await session.reader()
     run = await client.resolve(words)
     picture = await client.picture(run)
+    if picture.ended and wish.verb == "retry":
+        if wish.note is not None:
+            message = f"{run} has ended: it is done again by a new run, and --note is for one that is going."
+            raise Refusal(message, code="usage", exit=Exit.WRONG)
+        tasks = tasks_named(picture, wish.tasks)
+        shape = {"max_concurrency": wish.max_concurrency, "mode": wish.pace, "budget": wish.budget}
+        return await do_again(session, client, run, tasks, shape, as_json=as_json)
     if picture.ended:
-        raise _too_late(picture, wish.verb)
+        message = f"{run} has ended ({picture.status}): nothing to {wish.verb}."
+        raise Refusal(message, code="ended", exit=Exit.CANNOT)
     session.check_current(client, picture)
+    if wish.verb == "retry" and (wish.max_concurrency or wish.pace or wish.budget):
+        message = f"{run} is still going, and `retry` changes nothing of it but its tasks: see `{session.starter} set`."
+        raise Refusal(message, code="usage", exit=Exit.WRONG)
     trouble = session.trouble(simulated=picture.simulated)
     if trouble and wish.verb != "cancel":
         raise Refusal(trouble, code="no_worker", exit=Exit.CANNOT)
@@ -74,14 +88,6 @@ async def _ask(client: RunClient, picture: Picture, wish: Wish) -> Steered:
     if wish.verb == "set":
         return await client.set(run, max_concurrency=wish.max_concurrency, budget=wish.budget, **who)
     return await (client.pause if wish.verb == "pause" else client.resume)(run, **who)
-
-
-def _too_late(picture: Picture, verb: str) -> Refusal:
-    what = f"{picture.run} has ended ({picture.status})"
-    if verb == "retry":
-        message = f"{what}, and doing it again in a new run is not there yet. Submit its plan again instead."
-        return Refusal(message, code="ended", exit=Exit.CANNOT)
-    return Refusal(f"{what}: nothing to {verb}.", code="ended", exit=Exit.CANNOT)
 
 
 def _tell(run: str, verb: str, steered: Steered, trouble: str | None, *, as_json: bool) -> None:

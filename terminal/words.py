@@ -54,6 +54,18 @@ Script = Annotated[
 Budget = Annotated[str | None, typer.Option("--budget", metavar="USD", help="What it may cost at most.")]
 Yes = Annotated[bool, typer.Option("--yes", metavar="", help="Start, whatever it will likely cost.")]
 Limit = Annotated[str | None, typer.Option("--timeout", metavar="30m", help="Stop waiting, not the run.")]
+Reuse = Annotated[
+    str | None,
+    typer.Option(
+        "--reuse",
+        metavar="RUN",
+        help="Take over what that run has done and is unchanged.",
+        autocompletion=completing.runs,
+    ),
+]
+Only = Annotated[
+    list[str] | None, typer.Option("--only", metavar="TASK", help="Only this task and what it needs. May be repeated.")
+]
 RunId = Annotated[str | None, typer.Option("--id", metavar="ID", help="The run's id. Same id, same plan: same run.")]
 
 

@@ -21,6 +21,7 @@ from domain.planning import Planned, plan_from_text
 from domain.registry import Registry
 from embedded import Worker, down, up
 from folder import PlanFolder
+from heritage import successor
 from runtime import ROOT, Mode, Settings, connect, dial, load_settings, queue_of
 from services import Service
 from simulator.server import Simulator
@@ -100,6 +101,36 @@ async def test_a_plan_survives_kill_9(home: Home, dies: str) -> None:
     assert {paid[task] for task in under_way} <= ({1} if dies == "server" else {1, 2})
     events = await run.events()
     assert [event.number for event in events] == list(range(1, len(events) + 1))
+
+
+async def test_a_successor_survives_kill_9_of_its_worker(home: Home) -> None:
+    """What it took over is not called at all; of what was under way, each call is paid at most once more."""
+    await home.up()
+    simulator = home.simulator
+    simulator.script([{"when": {"task": "slow[2]"}, "then": {"fault": "invalid_request"}}])
+    before = await home.submit(PLAN)
+    assert (await before.report()).status is RunStatus.FAILED
+    simulator.script([{"when": {"contains": "Think."}, "then": {"ttft": 1.5}}])
+    simulator.forget()
+
+    found = await successor(before.client, before.id, (), {})
+    planned = Planned(plan=found.plan, contents={}, sources={}, warnings=())
+    queue = queue_of(Mode.SIMULATED)
+    await before.client.submit(planned, id=found.id, simulated=True, queue=queue, heritage=found.heritage)
+    await simulator.until(lambda: simulator.calls("slow[2]") == 1)
+    await home.kill(Worker(home.settings.home, Mode.SIMULATED))
+    await home.up()
+    report = await Run(found.id, before.client, before.temporal).report()
+
+    assert report.status is RunStatus.COMPLETED
+    paid = Counter(entry.task for entry in simulator.log)
+    assert set(paid) == {"slow[2]", "last[1]", "last[2]", "last[3]"}
+    assert paid.pop("slow[2]") <= 2
+    assert set(paid.values()) == {1}
+    assert {task.id for task in report.tasks if task.reused} == {f"done[{n}]" for n in (1, 2, 3)} | {
+        "slow[1]",
+        "slow[3]",
+    }
 
 
 DIES_AFTER_THE_LEDGER = """

@@ -20,6 +20,7 @@ NEVER = {
     "boards.py": {"activities", "worker", "embedded", "terminal", "runtime", "client", "temporalio"},
     "quotas.py": {"worker", "embedded", "terminal", "runtime", "client", "anthropic"},
     "reader.py": {"activities", "worker", "embedded", "terminal", "runtime", "anthropic", "client"},
+    "heritage.py": {"activities", "workflows", "worker", "embedded", "terminal", "runtime", "client", "temporalio"},
     "runtime.py": {"activities", "workflows", "client", "worker", "terminal", "store"},
     "embedded.py": {"activities", "workflows", "client", "worker", "terminal", "store"},
     "services.py": {"activities", "workflows", "client", "worker", "terminal", "store"},

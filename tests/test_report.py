@@ -124,7 +124,7 @@ def test_the_document_has_the_keys_of_the_interface_in_their_order() -> None:
 
     assert list(document) == [
         *("schema", "run", "name", "status", "simulated", "provider", "census", "started", "finished", "duration_s"),
-        *("cost", "tokens", "unsettled", "concurrency", "attention", "tasks", "outputs", "output"),
+        *("cost", "tokens", "unsettled", "concurrency", "reuse", "attention", "tasks", "outputs", "output"),
     ]
     assert list(document["census"]) == [
         *("total", "succeeded", "failed", "timed_out", "skipped", "cancelled", "not_started"),
@@ -137,6 +137,7 @@ def test_the_document_has_the_keys_of_the_interface_in_their_order() -> None:
         *("unsettled", "cost_usd", "estimate_usd", "unsettled_usd"),
         *("wait", "progress", "error", "tries", "cause", "approval", "partial", "output", "output_ref"),
         "summary",
+        *("reused", "saved"),
     ]
     assert json.loads(json.dumps(document)) == document
 
@@ -197,6 +198,8 @@ def test_the_document_of_a_run_that_has_ended() -> None:
         "output": "The text.",
         "output_ref": REF,
         "summary": None,
+        "reused": None,
+        "saved": None,
     }
 
 

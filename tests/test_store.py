@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import obstore
 import pytest
@@ -217,6 +218,18 @@ async def test_the_log_of_one_run_is_not_that_of_another(store: Store) -> None:
     await store.append_events("run", events(1, 2))
 
     assert [event async for event in store.events("run2")] == []
+
+
+@pytest.mark.parametrize("harm", [b"", b"other words"])
+async def test_the_same_content_again_mends_a_damaged_one(store: Store, harm: bytes) -> None:
+    """Of a power cut, or of somebody who wrote into it."""
+    ref = await store.put_artifact(b"kept")
+    digest = ref.removeprefix("sha256:")
+    (Path(store.location) / "artifacts" / digest[:2] / digest).write_bytes(harm)
+
+    assert await store.put_artifact(b"kept") == ref
+
+    assert await store.artifact(ref) == b"kept"
 
 
 # --- ledger ---

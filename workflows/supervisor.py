@@ -110,7 +110,7 @@ class SupervisorWorkflow(Helm):
     def _begin(self) -> None:
         """Take the first step, unless it was taken: an update that came with the start is heard before the story."""
         if self._input.progress is None and self._progress.started is None:
-            self._take(self._course.begin(workflow.now(), self._input.before))
+            self._take(self._course.begin(workflow.now(), self._input.kept, self._input.before))
 
     def _apply_facts(self) -> None:
         while self._facts:
@@ -195,7 +195,7 @@ class SupervisorWorkflow(Helm):
         await workflow.wait_condition(workflow.all_handlers_finished)
         if self._facts:
             return
-        carried = {"progress": self._progress, "in_flight": self._children.in_flight}
+        carried = {"progress": self._progress, "in_flight": self._children.in_flight, "kept": {}}
         workflow.continue_as_new(self._input.model_copy(update=carried), **self._window.carried(self._progress))
 
     async def _close(self) -> RunSummary:
@@ -274,7 +274,11 @@ class SupervisorWorkflow(Helm):
     def check(self, make: Make) -> None:
         """Refuse what cannot be done: a step is pure, so trying it changes nothing."""
         unbegun = self._input.progress is None and self._progress.started is None
-        begun = self._course.begin(workflow.now(), self._input.before).progress if unbegun else self._progress
+        begun = (
+            self._course.begin(workflow.now(), self._input.kept, self._input.before).progress
+            if unbegun
+            else self._progress
+        )
         self._tried(begun, make)
 
     def _tried(self, progress: Progress, make: Make) -> Step:
