@@ -317,6 +317,17 @@ def test_the_whole_brief_stays_below_its_limit(
     assert size(told) - len("Task: b\nPlan: plan\nAgent: writer@1Go.") <= INPUTS_LIMIT + LABELS_ALLOWANCE
 
 
+def test_the_labels_of_a_result_that_is_placed_very_often_count() -> None:
+    text = "x" * 50_000
+    needing = task("b", *[Placement(name="a", tasks=("a",))] * 3_000)
+    given = Input(task="a", status=TaskStatus.SUCCEEDED, ref=ref_of(text.encode()))
+
+    told = brief_for(plan(needing), needing, (given,), {ref_of(text.encode()): text})
+
+    assert size(told) <= INPUTS_LIMIT + LABELS_ALLOWANCE
+    assert str(told.content[-1]["text"]).count('<result of="a"') == 3_000
+
+
 # --- the call for a summary ---
 
 
