@@ -24,7 +24,7 @@ from activities.flights import Flights
 from activities.gate import Gate, Standing
 from activities.keeping import Keeper
 from activities.ledger import Landed
-from activities.meter import GivenBack, Hold, Meter, Wish
+from activities.meter import PATIENCE, GivenBack, Hold, Meter, Wish
 from activities.model import LanguageModel, ModelError, answer_of
 from activities.model_call import ModelCall, attempt_answered
 from activities.patience import RunIsOver, within
@@ -37,6 +37,10 @@ from store import Store, StoreError, StoreUnavailable
 
 WORKER_STOPPED = Parked(why="worker", what="its worker was stopped")
 PAUSED = Parked(why="pause", what="the run is paused")
+TOO_SLOW = Parked(why="worker", what="every grant of quota comes too late: the server or the store is slow")
+
+DRAW_AGAIN = PATIENCE / 2
+"""Seconds for which a call whose grants come too late is drawn for anew; then its task goes back to its run."""
 
 log = structlog.get_logger()
 
@@ -47,6 +51,14 @@ class TurnedAway(Exception):
     def __init__(self, outcome: Parked | Stopped) -> None:
         super().__init__(outcome.kind)
         self.outcome = outcome
+
+
+class TooLate(Exception):
+    """The grant must not be used any more: the call is not made, and drawn for anew."""
+
+    def __init__(self, intent: int | None) -> None:
+        super().__init__("the grant is too old")
+        self.intent = intent
 
 
 class AgentActivities:
@@ -128,24 +140,51 @@ class AgentActivities:
         )
 
     async def _fly(self, attempt: Attempt, pulse: Pulse) -> Landed:
-        """Make the call when there is a place for it."""
+        """Make the call when there is a place for it. An intent that no request has followed serves for the next."""
         self._turn_away_at_a_wall(attempt)
-        pulse.step = "quota"
         asked = monotonic()
+        intent: int | None = None
         try:
-            async with self._meter.draw(_wish(attempt, pulse)) as hold:  # draw
-                return await self._fly_now(attempt, pulse, hold, waited=monotonic() - asked)
-        except GivenBack as back:
-            raise TurnedAway(back.parked) from None
+            while True:
+                pulse.step = "quota"
+                try:
+                    async with self._meter.draw(_wish(attempt, pulse)) as hold:  # draw
+                        waited = monotonic() - asked
+                        number = await self._ask_last(attempt, pulse, hold, intent)
+                        intent = None
+                        return await self._fly_now(attempt, pulse, hold, number, waited=waited)
+                except TooLate as late:
+                    intent = late.intent
+                    if monotonic() - asked > DRAW_AGAIN:
+                        raise TurnedAway(TOO_SLOW) from None
+                except GivenBack as back:
+                    raise TurnedAway(back.parked) from None
+        except TurnedAway:
+            if intent is not None:
+                await self._keeper.note(attempt, intent, attempt.not_made())
+            raise
 
-    async def _fly_now(self, attempt: Attempt, pulse: Pulse, hold: Hold, *, waited: float) -> Landed:
-        """Make the call. What keeps it from being made is asked last, directly before the intent."""
-        request, brief = attempt.request, attempt.brief
+    async def _ask_last(self, attempt: Attempt, pulse: Pulse, hold: Hold, intent: int | None) -> int:
+        """What keeps a call from being made is asked last, directly before the intent; the intent's number.
+
+        Each of these may take long while a server hangs, and the grant does not keep.
+        """
+        request = attempt.request
         pulse.step = "permission"
         _turn_away(await self._gate.permission(request.run, request.chain))
         self._turn_away_at_a_wall(attempt)
+        if hold.is_late():
+            raise TooLate(intent)
+        if intent is None:
+            intent = await self._keeper.intend(attempt)  # intent
+        if hold.is_late():
+            raise TooLate(intent)
+        return intent
+
+    async def _fly_now(self, attempt: Attempt, pulse: Pulse, hold: Hold, number: int, *, waited: float) -> Landed:
+        """Make the call."""
+        request, brief = attempt.request, attempt.brief
         pulse.step = "calling"
-        number = await self._keeper.intend(attempt)  # intent
         reader = AnswerReader(on_text=_heard(pulse, hold), on_standing=hold.heard)
         asked = monotonic()
         hold.begun()

@@ -90,6 +90,12 @@ class Attempt:
         )
         return Setback(told=told, start=self.start, used=used)
 
+    def not_made(self) -> Setback:
+        """What is written down of an intent that no request has followed: it cost nothing, and used no attempt."""
+        message = f"the call was not made, attempt {self.number} of {self.request.attempts}"
+        error = TaskError(type="NotMade", message=message, attempt=self.number, retryable=True)
+        return Setback(told=Try(attempt=self.number, error=error, at=datetime.now(UTC)), start=self.start, used=False)
+
     def _unsettled(self, error: ModelError, reader: AnswerReader) -> Usage:
         """What the provider may bill beyond what it said: nothing, when it refused before it read the prompt."""
         if not (error.may_be_billed or reader.begun):

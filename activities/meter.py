@@ -51,6 +51,10 @@ class Wish:
 class Hold:
     """One call's part of the quota, while it is under way. This one is of a meter that does not count."""
 
+    def is_late(self) -> bool:
+        """Whether it must not be used any more, and the call is to be drawn for anew."""
+        return False
+
     def begun(self) -> None:
         """The request is about to leave: from here on it may count."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from conftest import eventually
+from counter import LANE, Counter
 
 from activities import quota_meter
 from activities.meter import GivenBack, Hold, Wish
@@ -17,33 +18,12 @@ from activities.model import RateLimited
 from activities.quota_meter import QuotaMeter
 from activities.teller import Unanswered
 from domain.models import Priority, Usage
-from domain.quota.bank import Bank, draw
+from domain.quota.bank import Bank
 from domain.quota.lane import Lane
 from domain.quota.terms import Limits, Terms
 from domain.quota.words import Ask, Grant, Standing
 
-MODEL, LANE = "claude-haiku-4-5", "haiku-4"
-
-
-@dataclass
-class Counter:
-    """A bank across the counter, whose answers the test may hold back."""
-
-    bank: Bank = field(default_factory=lambda: Bank(lanes={LANE: Lane()}))
-    asks: list[Ask] = field(default_factory=list)
-    grants: list[Grant] = field(default_factory=list)
-    slow: float = 0.0
-    fails: int = 0
-
-    async def draw(self, ask: Ask) -> Grant:
-        self.asks.append(ask)
-        if self.fails:
-            self.fails -= 1
-            raise Unanswered("as the test says")
-        self.bank, grant = draw(self.bank, ask, datetime.now(UTC))
-        self.grants.append(grant)
-        await asyncio.sleep(self.slow)
-        return grant
+MODEL = "claude-haiku-4-5"
 
 
 def wish(run: str = "run", *, priority: Priority = Priority.NORMAL, pool: int | None = None) -> Wish:
