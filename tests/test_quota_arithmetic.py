@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from domain.quota.bank import SILENT, Bank, draw, stands_still
 from domain.quota.lane import Lane
-from domain.quota.terms import Amounts, Limits, Terms, plus
+from domain.quota.terms import TIERS, Amounts, Limits, Terms, plus
 from domain.quota.words import Ask, Call, Grant, LaneReport, Seen, Standing
 from simulator.config import Limits as ProviderLimits
 from simulator.limits import Limiter
@@ -366,3 +367,45 @@ def test_what_a_slow_answer_tells_of_the_account_is_not_counted_twice() -> None:
     bank, _ = draw(bank, last, NOON + timedelta(seconds=seconds))
 
     assert bank.lanes[LANE].levels["output_tokens"] >= 3_900
+
+
+@pytest.mark.parametrize("given", [Limits(requests=50), Limits(requests=500), TIERS[1].limits["default"]])
+def test_how_much_fits_at_once_is_learned_though_limits_are_set(given: Limits) -> None:
+    """A tier, or a table without `burst`, says how much a minute allows: after a quiet spell not all of it at once."""
+    terms = Terms(limits={"default": given})
+    bank, first = draw(OPEN, ask_for(1, number=1).model_copy(update={"terms": terms}), NOON)
+    standing = Standing(limits={"requests": 50}, remaining={"requests": 4})
+    seen = Seen(number=1, standing=standing, charged={"requests": 1.0}, drawn=first.lanes[LANE].drawn, age=0.1)
+    heard = ask_for(0, number=2, clock=1.0).model_copy(update={"terms": terms, "lanes": {LANE: LaneReport(seen=seen)}})
+    bank, _ = draw(bank, heard, NOON + timedelta(seconds=1))
+
+    quiet = ask_for(22, number=3, clock=121.0).model_copy(update={"terms": terms})
+    bank, burst = draw(bank, quiet, NOON + timedelta(seconds=121))
+
+    assert bank.lanes[LANE].sizes["requests"] == 5
+    assert 1 <= len(burst.numbers) <= 5
+
+
+def test_a_burst_that_a_person_has_set_is_not_learned() -> None:
+    terms = Terms(headroom=0, limits={"default": Limits(requests=60, burst=0.5)})
+    standing = Standing(limits={"requests": 60}, remaining={"requests": 4})
+    seen = Seen(number=1, standing=standing, charged={"requests": 1.0}, drawn={}, age=0.0)
+    word = ask_for(0, number=1).model_copy(update={"terms": terms, "lanes": {LANE: LaneReport(seen=seen)}})
+
+    bank, _ = draw(OPEN, word, NOON)
+
+    assert bank.lanes[LANE].sizes["requests"] == 30
+    assert bank.lanes[LANE].levels["requests"] <= 5
+
+
+def test_what_was_learned_of_a_bucket_follows_its_limit() -> None:
+    """The provider halves the limit, and the bucket with it."""
+    bank = OPEN
+    for number, (limit, left) in enumerate([(60, 5), (30, 2)], start=1):
+        standing = Standing(limits={"requests": limit}, remaining={"requests": left})
+        seen = Seen(number=number, standing=standing, charged={"requests": 1.0}, drawn={}, age=0.0)
+        terms = Terms(limits={"default": Limits(requests=600)})
+        word = ask_for(0, number=number).model_copy(update={"terms": terms, "lanes": {LANE: LaneReport(seen=seen)}})
+        bank, _ = draw(bank, word, NOON)
+
+        assert bank.lanes[LANE].sizes["requests"] == left + 1
