@@ -37,8 +37,8 @@ REFUSED_AT_FIRST = {"key": "KeyRefused", "model": "ModelUnknown"}
 class Course:
     """The legal steps of one plan."""
 
-    def __init__(self, outline: Outline) -> None:
-        self.chart = Chart(outline)
+    def __init__(self, outline: Outline, *, before_0_4: bool = False) -> None:
+        self.chart = Chart(outline, before_0_4=before_0_4)
 
     def task(self, id: str) -> OutlineTask:
         """The outline of one task."""

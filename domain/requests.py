@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from domain import barriers, settling
 from domain.chart import Chart
 from domain.events import EventType
+from domain.graph import in_order
 from domain.models import TaskStatus
 from domain.progress import Ended, Progress
 from domain.steering import Setting, Steered, Steering, TaskSteering
@@ -182,11 +183,29 @@ class Requests:
         if asked.tasks and (past := sorted(roots & late)):
             raise Refused(f"the deadline of {past[0]!r} has passed")
         again = roots - late
-        return dict.fromkeys(id for id in self._chart.tasks if id in draft.ended and self._is_of(draft, id, again))
+        again |= {id for id in draft.ended if self._was_caused_by(draft, id, again)}
+        if not self._chart.before_0_4:
+            for id in in_order({id: list(task.needs) for id, task in self._chart.tasks.items()}):
+                if id in draft.ended and self._was_skipped_for(draft, id, again):
+                    again.add(id)
+        return dict.fromkeys(id for id in self._chart.tasks if id in draft.ended and id in again)
 
-    def _is_of(self, draft: Draft, id: str, roots: Collection[str]) -> bool:
-        """Whether a task is one of these, or was skipped because of one of them."""
-        return id in roots or (draft.ended[id].status is TaskStatus.SKIPPED and draft.ended[id].cause in roots)
+    def _was_caused_by(self, draft: Draft, id: str, roots: Collection[str]) -> bool:
+        """Whether a task was skipped, and the first that led to it is one of these."""
+        return draft.ended[id].status is TaskStatus.SKIPPED and draft.ended[id].cause in roots
+
+    def _was_skipped_for(self, draft: Draft, id: str, again: Collection[str]) -> bool:
+        """Whether one of these is an input that a skipped task lacked; of several a skip names but the first.
+
+        Who was skipped by a person, or because nobody approved it, is the cause itself.
+        """
+        end, task = draft.ended[id], self._chart.tasks[id]
+        if end.status is not TaskStatus.SKIPPED or end.cause == id:
+            return False
+        return any(
+            need in again and (task.quorum is not None or not settling.accepts(policy, draft.ended[need].status))
+            for need, policy in task.needs.items()
+        )
 
     def _asks_again(self, draft: Draft, id: str) -> bool:
         """Whether a task waits at a wall at which this very request asks: it comes when the wall has fallen."""
