@@ -155,6 +155,8 @@ class QuotaMeter:
             lease, until = self._leases.get(call.agent, (0, 0.0))
             if now >= until or self._pools[call.agent] >= lease:
                 return None
+        if call.agent is not None:
+            self._news.set()  # from now on this process must say again and again what it holds
         return self._fly(call)
 
     def _fly(self, call: Call, by: Ask | None = None) -> QuotaHold:
@@ -210,8 +212,8 @@ class QuotaMeter:
 
     async def _ask_forever(self) -> None:
         while not self._closed.is_set():
-            await self._until_due()
             try:
+                await self._until_due()
                 await self._ask_once()
             except Exception as bug:  # noqa: BLE001  whatever it is: without this loop no call is made any more
                 if self._closed.is_set():

@@ -439,3 +439,41 @@ async def test_it_closes_while_the_bank_is_being_asked() -> None:
         callers.come("a", wish())
         await asked.wait()
         await callers.cancel()
+
+
+async def test_a_mistake_of_ours_while_it_waits_for_its_turn_does_not_stop_the_meter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mistakes = iter([ZeroDivisionError("as the test says")])
+    due_in = QuotaMeter._due_in
+
+    def due_badly(meter: QuotaMeter, now: float) -> float:
+        for mistake in mistakes:
+            raise mistake
+        return due_in(meter, now)
+
+    monkeypatch.setattr(QuotaMeter, "_due_in", due_badly)
+    async with metered(limited(requests=600)) as (meter, _):
+        async with meter.draw(wish()) as hold:
+            assert isinstance(hold, Hold)
+
+
+async def test_who_flies_on_a_promise_says_again_and_again_what_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits and nothing was held, so the meter slept: a process that is silent for long is taken for gone."""
+    monkeypatch.setattr(quota_meter, "REPORT_EVERY", 3_600.0)
+    async with metered() as (meter, counter):
+        async with meter.draw(wish(pool=100)) as hold:
+            hold.begun()
+            hold.heard(Standing())
+            await until_asked(counter, 2)
+        async with meter.draw(wish(pool=100)):
+            pass
+        await asyncio.sleep(0.1)
+        asked = len(counter.asks)
+        monkeypatch.setattr(quota_meter, "REPORT_EVERY", 0.05)
+
+        async with meter.draw(wish(pool=100)):
+            assert len(counter.asks) == asked
+            await until_asked(counter, asked + 1)
+
+        assert counter.asks[asked].pools == {"hand": 1}
