@@ -103,9 +103,7 @@ class Store:
         if not await self._create(key, _encode(manifest)):
             if standing := await self.manifest(run):
                 return standing
-            await obstore.put_async(
-                self.objects, key, _encode(manifest), use_multipart=False
-            )  # a power cut left it empty
+            await self._replace(key, _encode(manifest))  # a power cut left it empty
         return manifest
 
     async def manifest(self, run: str) -> dict[str, Any] | None:
@@ -161,10 +159,7 @@ class Store:
 
     async def put_page(self, run: str, worker: str, page: bytes) -> None:
         """Write what a worker has to say of a run in place of what it said before."""
-        try:
-            await obstore.put_async(self.objects, f"{_live(run)}{worker}.json", page, use_multipart=False)
-        except (BaseError, OSError) as error:
-            raise StoreUnavailable(f"the store cannot be written ({type(error).__name__})") from error
+        await self._replace(f"{_live(run)}{worker}.json", page)
 
     async def remove_page(self, run: str, worker: str) -> None:
         """A worker has nothing more to say of a run."""
@@ -196,7 +191,7 @@ class Store:
             return True
         if await self._read(path):
             return False
-        await obstore.put_async(self.objects, path, _encode(entry), use_multipart=False)  # a power cut left it empty
+        await self._replace(path, _encode(entry))  # a power cut left it empty
         return True
 
     async def recorded(self, key: str) -> dict[str, Any] | None:
@@ -222,6 +217,12 @@ class Store:
         except (BaseError, OSError) as error:
             raise StoreUnavailable(f"the store cannot be written ({type(error).__name__})") from error
         return True
+
+    async def _replace(self, key: str, content: bytes) -> None:
+        try:
+            await obstore.put_async(self.objects, key, content, use_multipart=False)
+        except (BaseError, OSError) as error:
+            raise StoreUnavailable(f"the store cannot be written ({type(error).__name__})") from error
 
     async def _read(self, key: str) -> bytes | None:
         try:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import obstore
 import pytest
 
 from domain.events import Event, EventType
 from domain.models import ref_of
-from store import Store, StoreError, open_store
+from store import Store, StoreError, StoreUnavailable, open_store
 
 NOT_REFS = [
     "../../x",
@@ -230,3 +232,23 @@ async def test_a_store_is_the_same_after_it_was_opened_again(store: Store) -> No
 
     assert await again.artifact(ref) == b"kept"
     assert await read(again) == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["runs/run/manifest.json", "ledger/key.json"])
+async def test_what_a_power_cut_left_empty_cannot_be_mended_on_a_full_disk(
+    store: Store, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """It is a store without room, as for everything else that is written: the caller comes again."""
+    empty = Path(store.location) / name
+    empty.parent.mkdir(parents=True)
+    empty.touch()
+    put = obstore.put_async
+
+    async def full(*words: Any, **options: Any) -> Any:
+        if options.get("mode") != "create":
+            raise OSError("no space left on device")
+        return await put(*words, **options)
+
+    monkeypatch.setattr(obstore, "put_async", full)
+    with pytest.raises(StoreUnavailable):
+        await (store.record("key", {}) if name.startswith("ledger") else store.put_manifest("run", {}))
