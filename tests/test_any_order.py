@@ -185,8 +185,9 @@ class Oracle:
     def _lacked_one_of(self, again: set[str], given: Progress, id: str) -> bool:
         """Whether a task was skipped, by no person, and one of these is an input that it did not have."""
         end, task = given.ended[id], self.tasks[id]
-        lacked = {need for need, policy in task.needs.items() if task.quorum or policy not in RUNS[self.ended[need]]}
-        return end.status is SKIPPED and end.cause != id and bool(lacked & again)
+        done_again = {need: policy for need, policy in task.needs.items() if need in again}
+        lacked = [need for need, policy in done_again.items() if task.quorum or policy not in RUNS[self.ended[need]]]
+        return end.status is SKIPPED and end.cause != id and bool(lacked)
 
     def _expect_cancel(self) -> None:
         self.cancelled = True
