@@ -15,7 +15,7 @@ from domain.chart import Chart
 from domain.events import EventType
 from domain.graph import in_order
 from domain.models import TaskStatus
-from domain.progress import Ended, Progress
+from domain.progress import Ended, Ordered, Progress
 from domain.steering import Setting, Steered, Steering, TaskSteering
 from domain.step import Draft, Step
 
@@ -105,18 +105,25 @@ class Requests:
             if id in draft.ended:
                 continue  # skipped just now, because of another of these
             if id in draft.active:
-                draft.stopping[id] = Ended(status=TaskStatus.SKIPPED, why=_reason("skipped", asked), cause=id)
+                why = _reason("skipped", asked)
+                draft.stopping[id] = Ordered(
+                    status=TaskStatus.SKIPPED, why=why, cause=id, by=asked.by, note=asked.note
+                )
                 draft.stops.append(id)
                 continue
             settling.leave_line(self._chart, draft, id)
             draft.probes_no_more(id)
             self._skip(draft, id, "skipped", asked)
+        if draft.stops:  # each is told of once more when it has ended
+            self._tell_of_change(draft, asked, stops=[*draft.stops])
         return draft.done(answer=Steered(done=f"skipped {_named(asked.tasks)}", tasks=asked.tasks))
 
     def retry(self, progress: Progress, asked: TaskSteering, now: datetime) -> Step:
         """Do again what did not succeed, and what was skipped because of it; ask again at a wall, now."""
         draft = self._draft(progress, now)
         walls = self._walls_to_ask_at(draft, asked)
+        if walls:
+            self._tell_of_change(draft, asked, asks_at=[place or "the account" for place in walls])
         barriers.ask(self._chart, draft, walls)
         again = self._to_do_again(draft, asked)
         if not again and not walls:
@@ -158,6 +165,11 @@ class Requests:
             if wait is None or wait.why != "approval":
                 raise Refused(f"{id!r} does not wait for approval")
         return asked.tasks
+
+    def _tell_of_change(self, draft: Draft, asked: Steering, **what: JsonValue) -> None:
+        """Say who has asked for something that shows later, or in a step that nobody signs."""
+        if not self._chart.before_0_4:
+            draft.tell(EventType.RUN_CHANGED, **what, **_who(asked))
 
     def _skip(self, draft: Draft, id: str, verb: str, asked: TaskSteering) -> None:
         how = Ended(status=TaskStatus.SKIPPED, why=_reason(verb, asked), cause=id)

@@ -15,7 +15,7 @@ from domain.chart import Chart
 from domain.durations import written
 from domain.events import EventType, timestamp
 from domain.models import TaskError, TaskStatus
-from domain.progress import Ended, Progress
+from domain.progress import Ended, Ordered, Progress
 from domain.step import Draft
 
 TIMED_OUT = "TimedOut"
@@ -89,7 +89,7 @@ def _stop_what_is_late(chart: Chart, draft: Draft) -> None:
 
 def _stop(chart: Chart, draft: Draft, id: str, message: str) -> None:
     """The time of a task is over: one at work is stopped first, any other ends here."""
-    how = Ended(status=TaskStatus.TIMED_OUT, why=message, cause=id)
+    how = Ordered(status=TaskStatus.TIMED_OUT, why=message, cause=id)
     if id in draft.active:
         draft.stopping[id] = how
         draft.stops.append(id)
@@ -122,7 +122,7 @@ def _close_the_run(chart: Chart, draft: Draft, deadline: datetime) -> None:
         id = task.id
         if id in draft.ended:
             continue
-        timed_out = Ended(status=TaskStatus.TIMED_OUT, why=message, cause=id)
+        timed_out = Ordered(status=TaskStatus.TIMED_OUT, why=message, cause=id)
         if id in draft.active:
             if id not in draft.stopping:
                 draft.stopping[id] = timed_out

@@ -11,7 +11,7 @@ from plans import BY, START, answered, failed, outline
 from domain import places, settling
 from domain.chart import Chart
 from domain.course import Course
-from domain.models import Outcome, Parked, Policy, RunStatus, TaskStatus, WallKind
+from domain.models import Outcome, Parked, Policy, RunStatus, Stopped, TaskStatus, WallKind
 from domain.progress import Ended, Outline, Progress
 from domain.requests import Requests
 from domain.settling import accepts
@@ -372,3 +372,47 @@ def test_a_wide_plan_judges_every_task_once(monkeypatch: pytest.MonkeyPatch) -> 
 
     assert run.course.status(run.progress) is RunStatus.COMPLETED
     assert judged == Counter([*middle, "sink"])
+
+
+ANN = TaskSteering(by="ann", note="it hangs", tasks=("a",))
+
+
+def told(step: Step) -> list[tuple[str, dict[str, object]]]:
+    return [(event.type.value, dict(event.data)) for event in step.events]
+
+
+def test_who_skips_a_task_at_work_is_told_at_once_and_with_its_end() -> None:
+    run = Run(outline({"a": {}}))
+    run.launch()
+
+    asked = run.ask("skip", ANN)
+    ended = run.result("a", Stopped(why="cut"))
+
+    assert told(asked) == [("run.changed", {"stops": ["a"], "by": "ann", "note": "it hangs"})]
+    (kind, data), *_ = told(ended)
+    assert (kind, data["by"], data["note"], data["reason"]) == (
+        "task.skipped",
+        "ann",
+        "it hangs",
+        "skipped by ann: it hangs",
+    )
+    assert type(run.progress.ended["a"]) is Ended
+
+
+def test_who_has_a_wall_asked_at_is_told() -> None:
+    """Nothing is done again, and one task is sent to find out."""
+    run = Run(outline({"a": {}}))
+    run.launch()
+    run.result("a", Parked(why="wall", what="down", wall="unreachable"))
+
+    asked = run.ask("retry", ANN)
+
+    assert told(asked)[0] == ("run.changed", {"asks_at": ["the account"], "by": "ann", "note": "it hangs"})
+
+
+def test_a_history_of_an_earlier_release_tells_nothing_more() -> None:
+    """Events are written in batches when they are due: one more would be one more command."""
+    run = Run(outline({"a": {}}), before_0_4=True)
+    run.launch()
+
+    assert told(run.ask("skip", ANN)) == []
