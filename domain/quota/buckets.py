@@ -127,6 +127,15 @@ def need(lane: Lane, measure: Measure, amount: float, *, headroom: float, hold: 
     return min(amount + reserve, size)
 
 
+def debt(lane: Lane, measure: Measure, amount: float, *, headroom: float, hold: float) -> float:
+    """What is drawn on top of a call that leaves no room for the reserve: what flows in while its grant is held.
+
+    It is granted when the bucket is full; until it arrives the provider's stays full, and takes nothing in.
+    """
+    size, inflow = lane.sizes[measure], hold * (lane.rate(measure, headroom) or 0.0)
+    return max(0.0, min(inflow, amount + headroom * size + inflow - size))
+
+
 def wait_for(
     lane: Lane, amounts: Amounts, *, worker: str, headroom: float, hold: float
 ) -> tuple[float, Obstacle | None]:
@@ -146,12 +155,17 @@ def wait_for(
     return longest, obstacle
 
 
-def drawn(lane: Lane, amounts: Amounts, now: datetime) -> Lane:
+def drawn(lane: Lane, amounts: Amounts, now: datetime, *, headroom: float = 0.0, hold: float = 0.0) -> Lane:
     """The lane after a call was granted."""
     span = int(now.timestamp() // BIN)
+    leaves = {
+        measure: amount + (debt(lane, measure, amount, headroom=headroom, hold=hold) if amount else 0.0)
+        for measure, amount in amounts.items()
+        if measure in lane.sizes
+    }
     return lane.model_copy(
         update={
-            "levels": {measure: level - amounts.get(measure, 0.0) for measure, level in lane.levels.items()},
+            "levels": {measure: level - leaves.get(measure, 0.0) for measure, level in lane.levels.items()},
             "drawn": plus(lane.drawn, amounts),
             "used": {**lane.used, span: plus(lane.used.get(span, {}), amounts)},
         }
