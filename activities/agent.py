@@ -261,6 +261,7 @@ def _wish(attempt: Attempt, pulse: Pulse) -> Wish:
         model=attempt.brief.model,
         max_tokens=attempt.brief.max_tokens,
         size=attempt.worst.input,
+        wide=attempt.wide,
         agent=attempt.agent.name,
         rank=attempt.request.rank,
         pool=attempt.agent.max_concurrency,

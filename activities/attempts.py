@@ -59,6 +59,12 @@ class Attempt:
         """What it may cost at most. No token is shorter than a byte."""
         return Usage(input=len(self.brief.model_dump_json().encode()), output=self.brief.max_tokens)
 
+    @cached_property
+    def wide(self) -> int:
+        """How many characters of what is sent are not ASCII: they make more tokens than their bytes tell."""
+        text = self.brief.model_dump_json()
+        return len(text) - len(text.encode("ascii", "ignore"))
+
     def intent(self) -> Intent:
         """What is written down before the request."""
         return Intent(

@@ -44,6 +44,8 @@ class Wish:
     """How many times its agent may be at work, in all runs together."""
     probe: bool = False
     """Whether it is to find out if a wall still stands."""
+    wide: int = 0
+    """Characters of it that are not ASCII."""
     waits: Callable[[str, datetime | None], None] = lambda _what, _until: None
     """Is told what the call waits for, and until when."""
 

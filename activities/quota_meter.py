@@ -65,6 +65,10 @@ short by then, and not empty. And after so many seconds at least."""
 BYTES_PER_TOKEN = 3.5
 """Of what is sent. A little too many tokens are counted; what was too many comes back with the answer."""
 
+MORE_FOR_WIDE = 0.65
+"""Tokens on top for each character that is not ASCII: one of Hangul or Han is three bytes, and often more than one
+token. With it such a character counts as about one and a half."""
+
 log = structlog.get_logger()
 
 
@@ -137,7 +141,7 @@ class QuotaMeter:
             lane=lane_of(wish.model),
             amounts={
                 "requests": 1.0,
-                "input_tokens": float(int(wish.size / BYTES_PER_TOKEN) + 1),
+                "input_tokens": float(int(wish.size / BYTES_PER_TOKEN + wish.wide * MORE_FOR_WIDE) + 1),
                 "output_tokens": float(wish.max_tokens),
             },
             run=wish.run,

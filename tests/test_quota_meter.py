@@ -117,6 +117,19 @@ async def test_what_a_call_did_not_use_goes_to_the_next() -> None:
         await callers.end("second")
 
 
+async def test_a_character_of_hangul_counts_as_more_than_a_token() -> None:
+    """By its three bytes alone it would be less than one, and the provider's bucket would be empty before ours."""
+    async with metered(limited(requests=600)) as (meter, counter):
+        async with meter.draw(replace(wish(), size=3_000, wide=1_000)):
+            pass
+        async with meter.draw(replace(wish(), size=3_500)):
+            pass
+
+        wide, plain = (ask.calls[0].amounts["input_tokens"] for ask in counter.asks if ask.calls)
+        assert 1_500 <= wide <= 1_600
+        assert plain == 1_001
+
+
 async def test_a_call_that_is_never_made_gives_everything_back() -> None:
     async with metered(limited(requests=1)) as (meter, counter):
         async with meter.draw(wish()):
