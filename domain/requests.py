@@ -106,9 +106,7 @@ class Requests:
                 continue  # skipped just now, because of another of these
             if id in draft.active:
                 why = _reason("skipped", asked)
-                draft.stopping[id] = Ordered(
-                    status=TaskStatus.SKIPPED, why=why, cause=id, by=asked.by, note=asked.note
-                )
+                draft.stopping[id] = Ordered(status=TaskStatus.SKIPPED, why=why, cause=id, by=asked.by, note=asked.note)
                 draft.stops.append(id)
                 continue
             settling.leave_line(self._chart, draft, id)

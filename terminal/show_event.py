@@ -45,10 +45,6 @@ def _words(event: Event) -> str:
             words = f"wave {data.pop('number')} of {counted(len(tasks), 'task')}: {', '.join(tasks)}"
         case EventType.QUOTA_WALL if {"kind", "what", "until"} <= data.keys():
             words = _wall(data)
-        case EventType.RUN_CHANGED if "stops" in data:
-            words = f"skips {', '.join(data.pop('stops'))}, at work until now"
-        case EventType.RUN_CHANGED if "asks_at" in data:
-            words = f"asks again now: {', '.join(data.pop('asks_at'))}"
         case EventType.QUOTA_CLEARED:
             words = data.pop("model", None) or "the account"
         case EventType.TASK_RETRIED if "error" in data:

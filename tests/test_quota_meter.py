@@ -466,9 +466,8 @@ async def test_a_mistake_of_ours_while_it_waits_for_its_turn_does_not_stop_the_m
         return due_in(meter, now)
 
     monkeypatch.setattr(QuotaMeter, "_due_in", due_badly)
-    async with metered(limited(requests=600)) as (meter, _):
-        async with meter.draw(wish()) as hold:
-            assert isinstance(hold, Hold)
+    async with metered(limited(requests=600)) as (meter, _), meter.draw(wish()) as hold:
+        assert isinstance(hold, Hold)
 
 
 async def test_who_flies_on_a_promise_says_again_and_again_what_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
