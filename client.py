@@ -234,6 +234,7 @@ class RunClient(RunReader):
         """
         clock = asyncio.get_running_loop().time
         end, pause = clock() + UPDATE_TIMEOUT.total_seconds(), SEND_AGAIN
+        may_be_made = False
         while True:
             try:
                 answer = await self._handle(run).execute_update(
@@ -243,12 +244,19 @@ class RunClient(RunReader):
                 if (task := asyncio.current_task()) is not None and task.cancelling():
                     raise asyncio.CancelledError from error
             except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND and may_be_made:
+                    message = (
+                        f"{verb} {run} was not answered, and the run has ended. It may have been applied: "
+                        f"`events {run}` tells."
+                    )
+                    raise SteeringRefused(message) from error
                 if error.status is RPCStatusCode.NOT_FOUND:
                     raise SteeringRefused(f"{verb} {run} was refused: the run has ended.") from error
                 if error.status not in PASSING:
                     raise
             else:
                 return Steered.model_validate(answer) if answer is not None else None
+            may_be_made = True
             if clock() > end:
                 message = (
                     f"No worker took {verb} {run} within {UPDATE_TIMEOUT.total_seconds():g} s. It may still be applied "

@@ -33,7 +33,7 @@ from activities.flights import Flights
 from activities.gate import Gate, Standing
 from activities.keeping import Keeper
 from activities.ledger import Landed, Setbacks
-from activities.meter import GivenBack, Hold, Meter, Wish
+from activities.meter import PATIENCE, GivenBack, Hold, Meter, Wish
 from activities.model import CalledOff, Completion, LanguageModel, ModelError, answer_of
 from activities.model_call import ModelCall, attempt_answered
 from activities.patience import RunIsOver, within
@@ -50,8 +50,20 @@ from store import Store, StoreError, StoreUnavailable
 
 WORKER_STOPPED = Parked(why="worker", what="its worker was stopped")
 PAUSED = Parked(why="pause", what="the run is paused")
+TOO_SLOW = Parked(why="worker", what="every grant of quota comes too late: the server or the store is slow")
+
+DRAW_AGAIN = PATIENCE / 2
+"""Seconds for which a call whose grants come too late is drawn for anew; then its task goes back to its run."""
 
 log = structlog.get_logger()
+
+
+class TooLate(Exception):
+    """The grant must not be used any more: the call is not made, and drawn for anew."""
+
+    def __init__(self, intent: int | None) -> None:
+        super().__init__("the grant is too old")
+        self.intent = intent
 
 
 class AgentActivities:
@@ -161,29 +173,60 @@ class AgentActivities:
         return await flight, False
 
     async def _fly(self, attempt: Attempt, pulse: Pulse) -> Landed:
-        """Make the call when there is a place for it."""
+        """Make the call when there is a place for it. An intent that no request has followed serves for the next."""
         self._turn_away_at_a_wall(attempt)
         await self._turn_away_without_room()
-        pulse.step = "quota"
         asked = monotonic()
+        intent: int | None = None
         try:
-            async with self._meter.draw(_wish(attempt, pulse)) as hold:  # draw
-                return await self._fly_now(attempt, pulse, hold, waited=monotonic() - asked)
-        except GivenBack as back:
-            raise TurnedAway(back.parked) from None
+            while True:
+                pulse.step = "quota"
+                try:
+                    async with self._meter.draw(_wish(attempt, pulse)) as hold:  # draw
+                        waited = monotonic() - asked
+                        number = await self._ask_last(attempt, pulse, hold, intent)
+                        intent = None
+                        return await self._fly_now(attempt, pulse, hold, number, waited=waited)
+                except TooLate as late:
+                    intent = late.intent
+                    if monotonic() - asked > DRAW_AGAIN:
+                        raise TurnedAway(TOO_SLOW) from None
+                except GivenBack as back:
+                    raise TurnedAway(back.parked) from None
+        except TurnedAway:
+            if intent is not None:
+                await self._keeper.note(attempt, intent, attempt.not_made())
+            raise
 
-    async def _fly_now(self, attempt: Attempt, pulse: Pulse, hold: Hold, *, waited: float) -> Landed:
-        """Make the call. What keeps it from being made is asked last, directly before the intent."""
-        request, brief = attempt.request, attempt.brief
+    async def _ask_last(self, attempt: Attempt, pulse: Pulse, hold: Hold, intent: int | None) -> int:
+        """What keeps a call from being made is asked last, directly before the intent; the intent's number.
+
+        Each of these may take long while a server hangs, and the grant does not keep.
+        """
+        request = attempt.request
         pulse.step = "permission"
         _turn_away(await self._gate.permission(request.run, request.chain))
         self._turn_away_at_a_wall(attempt)
         await self._turn_away_without_room()
-        pulse.step = "calling"
+        if hold.is_late():
+            raise TooLate(intent)
+        if intent is None:
+            intent = await self._intend(attempt)  # intent
+        if hold.is_late():
+            raise TooLate(intent)
+        return intent
+
+    async def _intend(self, attempt: Attempt) -> int:
+        """Write down that the call is about to be made, if what is set aside for the task covers it."""
         try:
-            number = await self._keeper.intend(attempt)  # intent
+            return await self._keeper.intend(attempt)
         except NotCovered as short:
             raise TurnedAway(Parked(why="budget", what=str(short))) from None
+
+    async def _fly_now(self, attempt: Attempt, pulse: Pulse, hold: Hold, number: int, *, waited: float) -> Landed:
+        """Make the call."""
+        request, brief = attempt.request, attempt.brief
+        pulse.step = "calling"
         reader = AnswerReader(on_text=_heard(pulse, hold), on_standing=hold.heard)
         asked = monotonic()
         hold.begun()
@@ -281,6 +324,7 @@ def _wish(attempt: Attempt, pulse: Pulse) -> Wish:
         model=attempt.brief.model,
         max_tokens=attempt.brief.max_tokens,
         size=attempt.worst.input,
+        wide=attempt.wide,
         agent=attempt.agent.name,
         rank=attempt.request.rank,
         pool=attempt.agent.max_concurrency,

@@ -79,6 +79,12 @@ class Attempt:
         if cost > cap:
             raise NotCovered(f"this call may bring its cost to ${money(cost)}, and ${money(cap)} is set aside for it")
 
+    @cached_property
+    def wide(self) -> int:
+        """How many characters of what is sent are not ASCII: they make more tokens than their bytes tell."""
+        text = self.brief.model_dump_json()
+        return len(text) - len(text.encode("ascii", "ignore"))
+
     def intent(self) -> Intent:
         """What is written down before the request."""
         return Intent(
@@ -131,6 +137,12 @@ class Attempt:
             unsettled=failed.unsettled,
             model=self.brief.model if self.aside else None,
         )
+
+    def not_made(self) -> Setback:
+        """What is written down of an intent that no request has followed: it cost nothing, and used no attempt."""
+        message = f"the call was not made, attempt {self.number} of {self.request.attempts}"
+        error = TaskError(type="NotMade", message=message, attempt=self.number, retryable=True)
+        return Setback(told=Try(attempt=self.number, error=error, at=datetime.now(UTC)), start=self.start, used=False)
 
     def _unsettled(self, error: ModelError, reader: AnswerReader) -> Usage:
         """What the provider may bill beyond what it said: nothing, when it refused before it read the prompt."""

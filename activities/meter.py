@@ -44,12 +44,18 @@ class Wish:
     """How many times its agent may be at work, in all runs together."""
     probe: bool = False
     """Whether it is to find out if a wall still stands."""
+    wide: int = 0
+    """Characters of it that are not ASCII."""
     waits: Callable[[str, datetime | None], None] = lambda _what, _until: None
     """Is told what the call waits for, and until when."""
 
 
 class Hold:
     """One call's part of the quota, while it is under way. This one is of a meter that does not count."""
+
+    def is_late(self) -> bool:
+        """Whether it must not be used any more, and the call is to be drawn for anew."""
+        return False
 
     def begun(self) -> None:
         """The request is about to leave: from here on it may count."""

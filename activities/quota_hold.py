@@ -87,16 +87,35 @@ class LaneBook:
 class QuotaHold(Hold):
     """One call's part of the quota, counted."""
 
-    def __init__(self, lane: LaneBook, call: Call, *, free: bool) -> None:
-        self._lane, self._call, self.free = lane, call, free
+    def __init__(self, lane: LaneBook, call: Call, *, asked: float | None = None, until: float = float("inf")) -> None:
+        self._lane, self._call = lane, call
+        self._asked, self._until = asked, until
+        self.free = asked is None
+        """Whether nobody asked for it, because nothing is limited."""
+        self.used_after: float | None = None
+        """Seconds from asking until it was used, or was found to be too late."""
         self._drawn = lane.word.drawn
         self._left: float | None = None
         self._spoke = False
         self._usage: Usage | None = None
 
+    def is_late(self) -> bool:
+        """Whether the provider's buckets have filled for others since: what came in between took too long."""
+        now = monotonic()
+        if now <= self._until:
+            return False
+        self._note_use(now)
+        quota_figures.late()
+        return True
+
     def begun(self) -> None:
         """The request is about to leave: from here on it counts, whatever becomes of it."""
         self._left = monotonic()
+        self._note_use(self._left)
+
+    def _note_use(self, now: float) -> None:
+        if self._asked is not None:
+            self.used_after = now - self._asked
 
     def heard(self, standing: Standing) -> None:
         """Keep the latest headers for the bank."""

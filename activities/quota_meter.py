@@ -31,10 +31,14 @@ from domain.quota.terms import Terms, lane_of, plus
 from domain.quota.words import Ask, Call, Grant
 
 HOLD_LEAST, HOLD_MOST = 0.3, 4.0
-"""Seconds from asking, after which a grant is not used any more: longer where the way to the bank is.
+"""Seconds from asking, after which a grant is not used any more: longer where the way to the bank is, or what the door
+does between the grant and the call.
 
 As long as any answer is awaited: on a slow server every grant would come too late, and nobody would ever call.
 """
+
+WAYS, USES = 3, 2
+"""The hold is so many times the usual way to the bank and back, or the usual time until a grant is used."""
 
 ASK_AGAIN = 2.0
 """Seconds after which those who wait are asked for again at the latest."""
@@ -60,6 +64,10 @@ short by then, and not empty. And after so many seconds at least."""
 
 BYTES_PER_TOKEN = 3.5
 """Of what is sent. A little too many tokens are counted; what was too many comes back with the answer."""
+
+MORE_FOR_WIDE = 0.65
+"""Tokens on top for each character that is not ASCII: one of Hangul or Han is three bytes, and often more than one
+token. With it such a character counts as about one and a half."""
 
 log = structlog.get_logger()
 
@@ -97,7 +105,7 @@ class QuotaMeter:
         """Whether the bank did not answer last time."""
         self._asked = float("-inf")
         self._credit, self._credit_at = ASKS_AT_ONCE, monotonic()
-        self._way = 0.05
+        self._way = self._use = 0.05
         self._pump: asyncio.Task[None] | None = None
         self._closed = asyncio.Event()
 
@@ -133,7 +141,7 @@ class QuotaMeter:
             lane=lane_of(wish.model),
             amounts={
                 "requests": 1.0,
-                "input_tokens": float(int(wish.size / BYTES_PER_TOKEN) + 1),
+                "input_tokens": float(int(wish.size / BYTES_PER_TOKEN + wish.wide * MORE_FOR_WIDE) + 1),
                 "output_tokens": float(wish.max_tokens),
             },
             run=wish.run,
@@ -151,14 +159,17 @@ class QuotaMeter:
             lease, until = self._leases.get(call.agent, (0, 0.0))
             if now >= until or self._pools[call.agent] >= lease:
                 return None
-        return self._fly(call, free=True)
+        if call.agent is not None:
+            self._news.set()  # from now on this process must say again and again what it holds
+        return self._fly(call)
 
-    def _fly(self, call: Call, *, free: bool = False) -> QuotaHold:
+    def _fly(self, call: Call, by: Ask | None = None) -> QuotaHold:
+        """Count a call as under way: by the grant for an ask, or freely."""
         lane = self._lanes[call.lane]
         lane.flying += 1
         if call.agent is not None:
             self._pools[call.agent] += 1
-        return QuotaHold(lane, call, free=free)
+        return QuotaHold(lane, call) if by is None else QuotaHold(lane, call, asked=by.clock, until=by.clock + by.hold)
 
     async def _in_line(self, wish: Wish, call: Call) -> QuotaHold:
         lane = self._lanes.setdefault(call.lane, LaneBook(self._tell))
@@ -190,6 +201,8 @@ class QuotaMeter:
         if call.agent is not None:
             self._pools[call.agent] -= 1
         lane.back = plus(lane.back, hold.back())
+        if hold.used_after is not None:
+            self._use += 0.2 * (hold.used_after - self._use)
         has_room = call.agent is None or call.agent in self._leases
         if not (hold.free or (lane.free_until and has_room)):
             self._tell()  # what came back may be enough for the next, here or in another process
@@ -203,8 +216,8 @@ class QuotaMeter:
 
     async def _ask_forever(self) -> None:
         while not self._closed.is_set():
-            await self._until_due()
             try:
+                await self._until_due()
                 await self._ask_once()
             except Exception as bug:  # noqa: BLE001  whatever it is: without this loop no call is made any more
                 if self._closed.is_set():
@@ -260,7 +273,7 @@ class QuotaMeter:
             worker=self._worker,
             number=next(self._asks),
             clock=now,
-            hold=min(HOLD_MOST, max(HOLD_LEAST, 3 * self._way)),
+            hold=min(HOLD_MOST, max(HOLD_LEAST, WAYS * self._way, USES * self._use)),
             terms=self._terms,
             lanes={name: lane.report(now) for name, lane in self._lanes.items()},
             pools={agent: held for agent, held in self._pools.items() if held},
@@ -285,7 +298,7 @@ class QuotaMeter:
         for call in ask.calls:
             waiting = self._waiting.get(call.number)
             if call.number in grant.numbers:
-                self._release(call, None if late else waiting)
+                self._release(ask, call, None if late else waiting)
             elif waiting is not None and call.agent in grant.full:
                 self._turn_away(waiting, busy_agent(call, grant.full[call.agent]))
         if late:
@@ -293,8 +306,8 @@ class QuotaMeter:
         self._send_back_the_last(now)
         quota_figures.words(grant.lanes)
 
-    def _release(self, call: Call, waiting: _Waiting | None) -> None:
-        hold = self._fly(call)
+    def _release(self, ask: Ask, call: Call, waiting: _Waiting | None) -> None:
+        hold = self._fly(call, ask)
         if waiting is None or waiting.granted.done():
             self._over(call, hold)  # nobody is there to use it, or it is too late: it goes back
             return

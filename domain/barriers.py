@@ -67,6 +67,8 @@ def meet(chart: Chart, draft: Draft, id: str, parked: Parked) -> None:
     draft.probes_no_more(id, but=place)
     known = draft.barriers.get(place)
     wall = _raised(known, id, parked, kind, draft.now)
+    if known is not None and not chart.before_0_4 and _outlasts(known, id, parked, kind):
+        wall = known
     if wall != known:
         draft.barriers[place] = wall
         _tell(draft, place, wall)
@@ -74,6 +76,15 @@ def meet(chart: Chart, draft: Draft, id: str, parked: Parked) -> None:
     draft.wave.pop(id, None)
     busy = wall.kind == "pool"
     park(draft, id, Waiting(why="wall", what=wall.what, since=draft.now, until=wall.until, busy=busy))
+
+
+def _outlasts(known: Wall, id: str, parked: Parked, kind: WallKind) -> bool:
+    """Whether a wall of another kind stands there whose end nobody knows, and this task was not sent to find it out.
+
+    A told end, such as that of our own quota, says nothing of an overload or of a model that is gone: believed, it
+    would send everybody there, again and again, in place of one task after 1, 2, 4 ... minutes.
+    """
+    return parked.until is not None and not known.told and known.kind != kind and known.probe != id
 
 
 def _raised(known: Wall | None, id: str, parked: Parked, kind: WallKind, now: datetime) -> Wall:

@@ -24,8 +24,10 @@ class Order:
 class Chart:
     """What of a plan does not change while it runs."""
 
-    def __init__(self, outline: Outline) -> None:
+    def __init__(self, outline: Outline, *, before_0_4: bool = False) -> None:
         self.outline = outline
+        self.before_0_4 = before_0_4
+        """Whether a release before 0.4.0 wrote the history of the run: it goes on with the steps of then."""
         self.tasks = {task.id: task for task in outline.tasks}
         self.dependants: dict[str, list[str]] = {}
         for task in outline.tasks:

@@ -32,7 +32,7 @@ from domain.models import (
     Usage,
 )
 from domain.prices import NOTHING
-from domain.progress import Census, Ended, Outline, OutlineTask, Owed, Progress, Waiting
+from domain.progress import Census, Ended, Ordered, Outline, OutlineTask, Owed, Progress, Waiting
 from domain.reuse import Kept
 from domain.step import Draft, Step
 
@@ -45,8 +45,8 @@ NOTHING_KEPT: Mapping[str, Kept] = {}
 class Course:
     """The legal steps of one plan."""
 
-    def __init__(self, outline: Outline) -> None:
-        self.chart = Chart(outline)
+    def __init__(self, outline: Outline, *, before_0_4: bool = False) -> None:
+        self.chart = Chart(outline, before_0_4=before_0_4)
 
     def task(self, id: str) -> OutlineTask:
         """The outline of one task."""
@@ -243,9 +243,13 @@ class Course:
 
     def _end_as_ordered(self, draft: Draft, id: str, end: Ended, failed: Failed | None, spent: Usage) -> None:
         """End a task that was stopped at work: as whoever stopped it said, with what is known of its last attempt."""
+        who: dict[str, JsonValue] = {}
+        if isinstance(end, Ordered):
+            who = {"by": end.by, "note": end.note} if end.by is not None else {}
+            end = Ended(status=end.status, why=end.why, cause=end.cause)
         if end.status not in settling.SELF:
             usage = failed.usage if failed is not None else Usage()
-            return self._end(draft, id, end, tokens=usage.model_dump(), unsettled=spent.model_dump())
+            return self._end(draft, id, end, **who, tokens=usage.model_dump(), unsettled=spent.model_dump())
         kind = timing.TIMED_OUT if end.status is TaskStatus.TIMED_OUT else "Stopped"
         attempt = failed.error.attempt if failed else draft.used.get(id, 0)
         error = TaskError(type=kind, message=end.why or "stopped", attempt=attempt)

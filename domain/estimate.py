@@ -175,5 +175,5 @@ def _through_the_quota(
         limits = terms.limits_for(lane)
         if limits is not None and (most := limits.of(measure)) is not None:
             minute = most * (1 - terms.headroom)
-            waits.append(60 * (amount - minute * limits.burst) / minute)
+            waits.append(60 * (amount - minute * (limits.burst or 1.0)) / minute)
     return max(waits)

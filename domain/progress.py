@@ -132,6 +132,14 @@ class Ended(Value):
     summary_size: Annotated[int, Unsaid] = 0
 
 
+class Ordered(Ended):
+    """What a task at work is to end as, and who wants it so."""
+
+    by: str | None = None
+    """None: its time is over."""
+    note: str | None = None
+
+
 class Waiting(Value):
     """A task that waits outside: for a person, a wall to pass, a worker, money, or for the run to be resumed."""
 
@@ -253,7 +261,7 @@ class Progress(Value):
     notes: dict[str, str] = Field(default_factory=dict)
     """What the approving person has to say to the agent."""
     approved: tuple[str, ...] = ()
-    stopping: dict[str, Ended] = Field(default_factory=dict)
+    stopping: dict[str, Ordered] = Field(default_factory=dict)
     """Tasks at work that must stop, and what they end as."""
     barriers: dict[str, Wall] = Field(default_factory=dict)
     """Walls, by the model that they stand before; under the empty name, before the whole account."""

@@ -14,9 +14,10 @@ from pydantic import JsonValue
 from domain import barriers, purse, settling
 from domain.chart import Chart
 from domain.events import EventType
+from domain.graph import in_order
 from domain.models import TaskStatus
 from domain.prices import money
-from domain.progress import Ended, Progress
+from domain.progress import Ended, Ordered, Progress
 from domain.steering import Setting, Steered, Steering, TaskSteering
 from domain.step import Draft, Step
 
@@ -113,18 +114,23 @@ class Requests:
             if id in draft.ended:
                 continue  # skipped just now, because of another of these
             if id in draft.active:
-                draft.stopping[id] = Ended(status=TaskStatus.SKIPPED, why=_reason("skipped", asked), cause=id)
+                why = _reason("skipped", asked)
+                draft.stopping[id] = Ordered(status=TaskStatus.SKIPPED, why=why, cause=id, by=asked.by, note=asked.note)
                 draft.stops.append(id)
                 continue
             settling.leave_line(self._chart, draft, id)
             draft.probes_no_more(id)
             self._skip(draft, id, "skipped", asked)
+        if draft.stops:  # each is told of once more when it has ended
+            self._tell_of_change(draft, asked, stops=[*draft.stops])
         return draft.done(answer=Steered(done=f"skipped {_named(asked.tasks)}", tasks=asked.tasks))
 
     def retry(self, progress: Progress, asked: TaskSteering, now: datetime) -> Step:
         """Do again what did not succeed, and what was skipped because of it; ask again at a wall, now."""
         draft = self._draft(progress, now)
         walls = self._walls_to_ask_at(draft, asked)
+        if walls:
+            self._tell_of_change(draft, asked, asks_at=[place or "the account" for place in walls])
         barriers.ask(self._chart, draft, walls)
         again = self._to_do_again(draft, asked)
         if not again and not walls:
@@ -183,6 +189,11 @@ class Requests:
                 raise Refused(f"{id!r} does not wait for approval")
         return asked.tasks
 
+    def _tell_of_change(self, draft: Draft, asked: Steering, **what: JsonValue) -> None:
+        """Say who has asked for something that shows later, or in a step that nobody signs."""
+        if not self._chart.before_0_4:
+            draft.tell(EventType.RUN_CHANGED, **what, **_who(asked))
+
     def _skip(self, draft: Draft, id: str, verb: str, asked: TaskSteering) -> None:
         how = Ended(status=TaskStatus.SKIPPED, why=_reason(verb, asked), cause=id)
         settling.end(self._chart, draft, id, how, **_who(asked))
@@ -207,11 +218,29 @@ class Requests:
         if asked.tasks and (past := sorted(roots & late)):
             raise Refused(f"the deadline of {past[0]!r} has passed")
         again = roots - late
-        return dict.fromkeys(id for id in self._chart.tasks if id in draft.ended and self._is_of(draft, id, again))
+        again |= {id for id in draft.ended if self._was_caused_by(draft, id, again)}
+        if not self._chart.before_0_4:
+            for id in in_order({id: list(task.needs) for id, task in self._chart.tasks.items()}):
+                if id in draft.ended and self._was_skipped_for(draft, id, again):
+                    again.add(id)
+        return dict.fromkeys(id for id in self._chart.tasks if id in draft.ended and id in again)
 
-    def _is_of(self, draft: Draft, id: str, roots: Collection[str]) -> bool:
-        """Whether a task is one of these, or was skipped because of one of them."""
-        return id in roots or (draft.ended[id].status is TaskStatus.SKIPPED and draft.ended[id].cause in roots)
+    def _was_caused_by(self, draft: Draft, id: str, roots: Collection[str]) -> bool:
+        """Whether a task was skipped, and the first that led to it is one of these."""
+        return draft.ended[id].status is TaskStatus.SKIPPED and draft.ended[id].cause in roots
+
+    def _was_skipped_for(self, draft: Draft, id: str, again: Collection[str]) -> bool:
+        """Whether one of these is an input that a skipped task lacked; of several a skip names but the first.
+
+        Who was skipped by a person, or because nobody approved it, is the cause itself.
+        """
+        end, task = draft.ended[id], self._chart.tasks[id]
+        if end.status is not TaskStatus.SKIPPED or end.cause == id:
+            return False
+        return any(
+            need in again and (task.quorum is not None or not settling.accepts(policy, draft.ended[need].status))
+            for need, policy in task.needs.items()
+        )
 
     def _asks_again(self, draft: Draft, id: str) -> bool:
         """Whether a task waits at a wall at which this very request asks: it comes when the wall has fallen."""

@@ -15,7 +15,7 @@ from domain.chart import Chart
 from domain.durations import written
 from domain.events import EventType, timestamp
 from domain.models import TaskError, TaskStatus
-from domain.progress import Ended, Progress
+from domain.progress import Ended, Ordered, Progress
 from domain.step import Draft
 
 TIMED_OUT = "TimedOut"
@@ -89,14 +89,18 @@ def _stop_what_is_late(chart: Chart, draft: Draft) -> None:
 
 def _stop(chart: Chart, draft: Draft, id: str, message: str) -> None:
     """The time of a task is over: one at work is stopped first, any other ends here."""
-    how = Ended(status=TaskStatus.TIMED_OUT, why=message, cause=id)
     if id in draft.active:
-        draft.stopping[id] = how
-        draft.stops.append(id)
+        _stop_at_work(draft, id, message)
         return
     settling.leave_line(chart, draft, id)
     draft.probes_no_more(id)
+    how = Ended(status=TaskStatus.TIMED_OUT, why=message, cause=id)
     settling.end(chart, draft, id, how, **failure(message, draft.used.get(id, 0)))
+
+
+def _stop_at_work(draft: Draft, id: str, message: str) -> None:
+    draft.stopping[id] = Ordered(status=TaskStatus.TIMED_OUT, why=message, cause=id)
+    draft.stops.append(id)
 
 
 def _expire(chart: Chart, draft: Draft, id: str) -> None:
@@ -125,8 +129,7 @@ def _close_the_run(chart: Chart, draft: Draft, deadline: datetime) -> None:
         timed_out = Ended(status=TaskStatus.TIMED_OUT, why=message, cause=id)
         if id in draft.active:
             if id not in draft.stopping:
-                draft.stopping[id] = timed_out
-                draft.stops.append(id)
+                _stop_at_work(draft, id, message)
         elif id in draft.begun:
             settling.end(chart, draft, id, timed_out, **failure(message, draft.used.get(id, 0)))
         else:

@@ -17,7 +17,7 @@ from activities.board import Board
 from activities.claude import Claude
 from activities.contract import AgentRequest
 from activities.gate import Gate, Standing
-from activities.meter import OpenMeter
+from activities.meter import Meter, OpenMeter
 from activities.room import RESERVE
 from domain.models import Agent, Answered, Failed, Outcome, Parked, Plan, Task
 from domain.summaries import SUMMARIZER
@@ -33,6 +33,9 @@ class GateInHand:
     def __init__(self) -> None:
         self.first = self.last = Standing()
         self.permissions = 0
+        self.answers = asyncio.Event()
+        """Whether the last question is answered at all: a server may hang."""
+        self.answers.set()
         self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def standing(self, *_: str) -> Standing:
@@ -40,6 +43,7 @@ class GateInHand:
 
     async def permission(self, *_: str) -> Standing:
         self.permissions += 1
+        await self.answers.wait()
         return self.last
 
     async def closed(self, *_: str) -> str:
@@ -49,7 +53,9 @@ class GateInHand:
 class Doorway:
     """Tasks a to d are for one model, `other` for another one."""
 
-    def __init__(self, store: Store, claude: Claude, plan_ref: str, backoff: timedelta, reserve: int) -> None:
+    def __init__(
+        self, store: Store, claude: Claude, plan_ref: str, backoff: timedelta, reserve: int, meter: Meter
+    ) -> None:
         self.store, self.gate = store, GateInHand()
         self.environment = ActivityEnvironment()
         """Of the attempt that was made last."""
@@ -58,7 +64,7 @@ class Doorway:
             model=claude,
             store=store,
             gate=cast("Gate", self.gate),
-            meter=OpenMeter(),
+            meter=meter,
             backoff=backoff,
             board=Board(store),
             reserve=reserve,
@@ -101,6 +107,7 @@ async def opened(
     max_tokens: int = MAX_TOKENS,
     reserve: int = RESERVE,
     summarizer: str | None = None,
+    meter: Meter | None = None,
 ) -> AsyncIterator[Doorway]:
     """A worker's door, new: it has met no wall yet. With the model of a summarizer, summaries of all are wanted."""
     models = {"ant": HAIKU, "bee": OPUS} | ({SUMMARIZER: summarizer} if summarizer else {})
@@ -126,6 +133,6 @@ async def opened(
     await store.put_manifest("run", {"plan_ref": plan_ref})
     claude = Claude(base_url=url, api_key="test", auth_token=None, simulated=True)
     try:
-        yield Doorway(store, claude, plan_ref, backoff, reserve)
+        yield Doorway(store, claude, plan_ref, backoff, reserve, meter or OpenMeter())
     finally:
         await claude.close()

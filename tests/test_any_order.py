@@ -176,9 +176,18 @@ class Oracle:
         chosen = [id for id in tasks or self.ended if self.ended.get(id, SUCCEEDED) is not SUCCEEDED]
         roots = {given.ended[id].cause or id for id in chosen} - late
         again = {id for id, end in given.ended.items() if id in roots or (end.status is SKIPPED and end.cause in roots)}
+        while more := {id for id in given.ended.keys() - again if self._lacked_one_of(again, given, id)}:
+            again |= more
         for id in again:
             del self.ended[id]
             self.started.discard(id)
+
+    def _lacked_one_of(self, again: set[str], given: Progress, id: str) -> bool:
+        """Whether a task was skipped, by no person, and one of these is an input that it did not have."""
+        end, task = given.ended[id], self.tasks[id]
+        done_again = {need: policy for need, policy in task.needs.items() if need in again}
+        lacked = [need for need, policy in done_again.items() if task.quorum or policy not in RUNS[self.ended[need]]]
+        return end.status is SKIPPED and end.cause != id and bool(lacked)
 
     def _expect_cancel(self) -> None:
         self.cancelled = True

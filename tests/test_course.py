@@ -11,7 +11,7 @@ from plans import BY, START, answered, failed, outline
 from domain import places, settling
 from domain.chart import Chart
 from domain.course import Course
-from domain.models import Outcome, Parked, Policy, RunStatus, TaskStatus
+from domain.models import Outcome, Parked, Policy, RunStatus, Stopped, TaskStatus, WallKind
 from domain.progress import Ended, Outline, Progress
 from domain.requests import Requests
 from domain.settling import accepts
@@ -40,8 +40,8 @@ def test_an_edge_accepts_what_the_table_says(policy: Policy, status: TaskStatus)
 class Run:
     """A course and how far it has come."""
 
-    def __init__(self, outline: Outline) -> None:
-        self.course = Course(outline)
+    def __init__(self, outline: Outline, *, before_0_4: bool = False) -> None:
+        self.course = Course(outline, before_0_4=before_0_4)
         self.now = START
         self.progress = Progress()
         self.take(self.course.begin(self.now))
@@ -115,6 +115,56 @@ def test_who_waits_for_a_busy_agent_may_be_sent_again(named: tuple[str, ...]) ->
     run.ask("retry", TaskSteering(by="someone", tasks=named))
 
     assert run.launch() == ("a", "b")
+
+
+QUOTA = Parked(why="wall", what="the quota is used up", wall="rate", until=START + timedelta(seconds=10))
+
+
+@pytest.mark.parametrize("kind", ["overload", "model"])
+def test_an_end_that_was_told_of_something_else_does_not_end_a_wall_without_one(kind: WallKind) -> None:
+    """E4, E15: a task that our own quota has sent back waits with the others, and one asks after a minute."""
+    run = Run(outline({"first": {}, "a": {}, "b": {}, "c": {}}))
+    assert run.launch() == ("first", "a", "b", "c")
+    run.result("first", answered())
+    run.result("a", Parked(why="wall", what="down", wall=kind))
+    run.pass_time(timedelta(seconds=5))
+
+    run.result("b", QUOTA)
+    run.result("c", QUOTA)
+
+    (wall,) = run.progress.barriers.values()
+    assert (wall.kind, wall.told, wall.until) == (kind, False, START + timedelta(minutes=1))
+    assert {wait.until for wait in run.progress.parked.values()} == {wall.until}
+    run.pass_time(timedelta(seconds=54))
+    assert run.launch() == ()
+    run.pass_time(timedelta(seconds=1))
+    assert run.launch() == ("a",)
+
+
+def test_who_was_sent_to_a_wall_tells_what_stands_there_now() -> None:
+    """The one that finds out is believed: the provider takes calls again, and the quota is what is missing."""
+    run = Run(outline({"a": {}}))
+    run.launch()
+    run.result("a", Parked(why="wall", what="down", wall="overload"))
+    run.pass_time(timedelta(minutes=1))
+    assert run.launch() == ("a",)
+
+    run.result("a", QUOTA.model_copy(update={"until": START + timedelta(minutes=2)}))
+
+    (wall,) = run.progress.barriers.values()
+    assert (wall.kind, wall.told) == ("rate", True)
+
+
+def test_a_history_of_an_earlier_release_goes_on_with_its_own_walls() -> None:
+    """What was told last ended them: its timers are set by that."""
+    run = Run(outline({"a": {}, "b": {}}), before_0_4=True)
+    run.launch()
+    run.result("a", Parked(why="wall", what="down", wall="overload"))
+
+    run.result("b", QUOTA)
+
+    (wall,) = run.progress.barriers.values()
+    assert (wall.kind, wall.told) == ("rate", True)
 
 
 def test_a_wall_with_a_known_end_is_not_asked_before_it() -> None:
@@ -322,3 +372,47 @@ def test_a_wide_plan_judges_every_task_once(monkeypatch: pytest.MonkeyPatch) -> 
 
     assert run.course.status(run.progress) is RunStatus.COMPLETED
     assert judged == Counter([*middle, "sink"])
+
+
+ANN = TaskSteering(by="ann", note="it hangs", tasks=("a",))
+
+
+def told(step: Step) -> list[tuple[str, dict[str, object]]]:
+    return [(event.type.value, dict(event.data)) for event in step.events]
+
+
+def test_who_skips_a_task_at_work_is_told_at_once_and_with_its_end() -> None:
+    run = Run(outline({"a": {}}))
+    run.launch()
+
+    asked = run.ask("skip", ANN)
+    ended = run.result("a", Stopped(why="cut"))
+
+    assert told(asked) == [("run.changed", {"stops": ["a"], "by": "ann", "note": "it hangs"})]
+    (kind, data), *_ = told(ended)
+    assert (kind, data["by"], data["note"], data["reason"]) == (
+        "task.skipped",
+        "ann",
+        "it hangs",
+        "skipped by ann: it hangs",
+    )
+    assert type(run.progress.ended["a"]) is Ended
+
+
+def test_who_has_a_wall_asked_at_is_told() -> None:
+    """Nothing is done again, and one task is sent to find out."""
+    run = Run(outline({"a": {}}))
+    run.launch()
+    run.result("a", Parked(why="wall", what="down", wall="unreachable"))
+
+    asked = run.ask("retry", ANN)
+
+    assert told(asked)[0] == ("run.changed", {"asks_at": ["the account"], "by": "ann", "note": "it hangs"})
+
+
+def test_a_history_of_an_earlier_release_tells_nothing_more() -> None:
+    """Events are written in batches when they are due: one more would be one more command."""
+    run = Run(outline({"a": {}}), before_0_4=True)
+    run.launch()
+
+    assert told(run.ask("skip", ANN)) == []

@@ -34,7 +34,7 @@ from domain.models import (
     TaskStatus,
     Usage,
 )
-from domain.progress import Ended, Outline, OutlineTask, Progress, Waiting, Wall
+from domain.progress import Ended, Ordered, Outline, OutlineTask, Progress, Waiting, Wall
 from domain.runs import TaskInput
 from domain.steering import Setting, Steering, TaskSteering
 
@@ -240,7 +240,7 @@ def test_the_page_of_a_run_reads_like_this() -> None:
             "Nothing is at work. 1 task waits for a person.",
         ),
         (
-            Progress(active={"a": START}, stopping={"a": Ended(status=TaskStatus.TIMED_OUT, why="too late")}),
+            Progress(active={"a": START}, stopping={"a": Ordered(status=TaskStatus.TIMED_OUT, why="too late")}),
             "- `a` by `ant`, since 00:00:00 UTC, is being stopped: `too late`",
         ),
         (Progress(late=True, active={"a": START}), "The deadline of the run has passed; 1 task must stop first."),

@@ -8,6 +8,9 @@ from plans import START, answered, failed, outline
 
 from domain.course import Course
 from domain.models import Policy, RunStatus, TaskStatus
+from domain.progress import Progress
+from domain.requests import Requests
+from domain.steering import TaskSteering
 
 GOOD, BAD, LATE = answered(), failed(), failed(TaskStatus.TIMED_OUT)
 
@@ -90,3 +93,59 @@ tasks:
         assert "source[3]" in brief
     assert report.status is RunStatus.PARTIAL
     assert crew.simulator.calls() == 6
+
+
+def missed(*, before_0_4: bool = False) -> tuple[Course, Progress]:
+    """Both of two optional inputs have failed, one was needed, and what follows is skipped too."""
+    optional = dict.fromkeys(["x1", "x2"], Policy.OPTIONAL)
+    plan = outline({"after": {"d": Policy.REQUIRE}, "x1": {}, "x2": {}, "d": optional, "goes": {}})
+    tasks = tuple(task.model_copy(update={"quorum": 1}) if task.id == "d" else task for task in plan.tasks)
+    course = Course(plan.model_copy(update={"tasks": tasks}), before_0_4=before_0_4)
+    progress = course.launch(course.begin(START).progress, START).progress
+    for id in optional:
+        progress = course.result(progress, id, BAD, START).progress
+    assert {id: end.status for id, end in progress.ended.items()} == {
+        "x1": TaskStatus.FAILED,
+        "x2": TaskStatus.FAILED,
+        "d": TaskStatus.SKIPPED,
+        "after": TaskStatus.SKIPPED,
+    }
+    return course, progress
+
+
+@pytest.mark.parametrize("named", ["x1", "x2"])
+def test_whichever_input_is_done_again_who_was_skipped_for_a_quorum_is_judged_anew(named: str) -> None:
+    """Of the inputs that are missing a skip names the first, and each of them would have been enough."""
+    course, progress = missed()
+
+    step = Requests(course.chart).retry(progress, TaskSteering(by="ann", tasks=(named,)), START)
+    progress = course.launch(step.progress, START).progress
+    progress = course.result(progress, named, GOOD, START).progress
+
+    assert step.answer is not None
+    assert step.answer.tasks == ("after", named, "d")
+    assert course.launch(progress, START).starts == ("d",)
+
+
+def test_who_a_person_has_skipped_stays_so_when_its_input_is_done_again() -> None:
+    plan = outline({"x": {}, "y": {}, "d": dict.fromkeys(["x", "y"], Policy.REQUIRE)})
+    course = Course(plan)
+    requests = Requests(course.chart)
+    progress = course.launch(course.begin(START).progress, START).progress
+    progress = requests.skip(progress, TaskSteering(by="ann", tasks=("d",)), START).progress
+    progress = course.result(progress, "x", BAD, START).progress
+
+    again = requests.retry(progress, TaskSteering(by="ann", tasks=("x",)), START)
+
+    assert again.answer is not None
+    assert again.answer.tasks == ("x",)
+
+
+def test_a_history_of_an_earlier_release_goes_on_with_its_own_retry() -> None:
+    """It started no more tasks then: a replay that did would not be the same run."""
+    course, progress = missed(before_0_4=True)
+
+    step = Requests(course.chart).retry(progress, TaskSteering(by="ann", tasks=("x2",)), START)
+
+    assert step.answer is not None
+    assert step.answer.tasks == ("x2",)

@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from domain.quota.bank import SILENT, Bank, draw, stands_still
 from domain.quota.lane import Lane
-from domain.quota.terms import Amounts, Limits, Terms, plus
+from domain.quota.terms import TIERS, Amounts, Limits, Terms, plus
 from domain.quota.words import Ask, Call, Grant, LaneReport, Seen, Standing
 from simulator.config import Limits as ProviderLimits
 from simulator.limits import Limiter
@@ -28,8 +29,8 @@ OPEN = Bank(lanes={LANE: Lane()})
 
 amounts = st.builds(
     lambda read, written: {"requests": 1.0, "input_tokens": float(read), "output_tokens": float(written)},
-    st.sampled_from([1, 50, 400, 3_000]),
-    st.sampled_from([1, 50, 400, 3_000]),
+    st.sampled_from([1, 50, 100, 200, 400, 3_000]),
+    st.sampled_from([1, 50, 100, 200, 400, 3_000]),
 )
 
 
@@ -54,8 +55,10 @@ class World(RuleBasedStateMachine):
         requests=st.sampled_from([10, 60, 200]),
         tokens=st.sampled_from([2_000, 50_000]),
         burst=st.sampled_from([0.05, 0.1, 0.5, 1.0]),
+        hold=st.sampled_from([HOLD, HOLD, 1.0, 4.0]),
     )
-    def begin(self, requests: int, tokens: int, burst: float) -> None:
+    def begin(self, requests: int, tokens: int, burst: float, hold: float) -> None:
+        self.hold = hold
         given = {"requests": requests, "input_tokens": tokens, "output_tokens": tokens, "burst": burst}
         self.provider = Limiter(ProviderLimits.model_validate(given))
         self.terms = Terms(headroom=self.headroom, limits={"default": Limits.model_validate(given)})
@@ -101,7 +104,7 @@ class World(RuleBasedStateMachine):
         who=st.integers(0, 2),
         wanted=st.lists(st.tuples(amounts, st.booleans(), st.sampled_from("rs")), max_size=8),
         fate=st.sampled_from(["used", "used", "used", "late", "lost", "dies"]),
-        delay=st.sampled_from([0.0, 0.1, HOLD]),
+        delay=st.sampled_from([0.0, 0.3, 1.0]),
     )
     def ask(self, who: int, wanted: list[tuple[Amounts, bool, str]], fate: str, delay: float) -> None:
         process = self.processes[who]
@@ -116,7 +119,7 @@ class World(RuleBasedStateMachine):
             case "used":
                 for call in granted:
                     process.under_way[call.number] = call
-                    self.on_their_way.append((self.now + delay, process, call))
+                    self.on_their_way.append((self.now + delay * self.hold, process, call))
             case "late":
                 for call in granted:
                     process.back = plus(process.back, call.amounts)
@@ -161,7 +164,7 @@ class World(RuleBasedStateMachine):
             worker=process.name,
             number=process.number,
             clock=self.now,
-            hold=HOLD,
+            hold=self.hold,
             terms=self.terms,
             lanes={LANE: LaneReport(flying=len(process.under_way), back=process.back)},
             pools=dict(held_now),
@@ -366,3 +369,82 @@ def test_what_a_slow_answer_tells_of_the_account_is_not_counted_twice() -> None:
     bank, _ = draw(bank, last, NOON + timedelta(seconds=seconds))
 
     assert bank.lanes[LANE].levels["output_tokens"] >= 3_900
+
+
+@pytest.mark.parametrize("given", [Limits(requests=50), Limits(requests=500), TIERS[1].limits["default"]])
+def test_how_much_fits_at_once_is_learned_though_limits_are_set(given: Limits) -> None:
+    """A tier, or a table without `burst`, says how much a minute allows: after a quiet spell not all of it at once."""
+    terms = Terms(limits={"default": given})
+    bank, first = draw(OPEN, ask_for(1, number=1).model_copy(update={"terms": terms}), NOON)
+    standing = Standing(limits={"requests": 50}, remaining={"requests": 4})
+    seen = Seen(number=1, standing=standing, charged={"requests": 1.0}, drawn=first.lanes[LANE].drawn, age=0.1)
+    heard = ask_for(0, number=2, clock=1.0).model_copy(update={"terms": terms, "lanes": {LANE: LaneReport(seen=seen)}})
+    bank, _ = draw(bank, heard, NOON + timedelta(seconds=1))
+
+    quiet = ask_for(22, number=3, clock=121.0).model_copy(update={"terms": terms})
+    bank, burst = draw(bank, quiet, NOON + timedelta(seconds=121))
+
+    assert bank.lanes[LANE].sizes["requests"] == 5
+    assert 1 <= len(burst.numbers) <= 5
+
+
+def test_a_burst_that_a_person_has_set_is_not_learned() -> None:
+    terms = Terms(headroom=0, limits={"default": Limits(requests=60, burst=0.5)})
+    standing = Standing(limits={"requests": 60}, remaining={"requests": 4})
+    seen = Seen(number=1, standing=standing, charged={"requests": 1.0}, drawn={}, age=0.0)
+    word = ask_for(0, number=1).model_copy(update={"terms": terms, "lanes": {LANE: LaneReport(seen=seen)}})
+
+    bank, _ = draw(OPEN, word, NOON)
+
+    assert bank.lanes[LANE].sizes["requests"] == 30
+    assert bank.lanes[LANE].levels["requests"] <= 5
+
+
+def test_what_was_learned_of_a_bucket_follows_its_limit() -> None:
+    """The provider halves the limit, and the bucket with it."""
+    bank = OPEN
+    for number, (limit, left) in enumerate([(60, 5), (30, 2)], start=1):
+        standing = Standing(limits={"requests": limit}, remaining={"requests": left})
+        seen = Seen(number=number, standing=standing, charged={"requests": 1.0}, drawn={}, age=0.0)
+        terms = Terms(limits={"default": Limits(requests=600)})
+        word = ask_for(0, number=number).model_copy(update={"terms": terms, "lanes": {LANE: LaneReport(seen=seen)}})
+        bank, _ = draw(bank, word, NOON)
+
+        assert bank.lanes[LANE].sizes["requests"] == left + 1
+
+
+@pytest.mark.parametrize(
+    ("headroom", "hold", "limits", "amount"),
+    [
+        (0.0, 0.3, {"output_tokens": 2_000, "burst": 0.05}, 400.0),
+        (0.0, 1.0, {"output_tokens": 8_000, "burst": 0.1}, 800.0),
+        (0.1, 1.0, {"output_tokens": 8_000, "burst": 0.1}, 800.0),
+        (0.1, 4.0, {"output_tokens": 8_000, "burst": 0.1}, 700.0),
+        (0.1, 0.3, {"output_tokens": 8_000, "burst": 0.1}, 8_000.0),
+    ],
+)
+def test_a_call_as_large_as_its_bucket_is_not_followed_too_early(
+    headroom: float, hold: float, limits: dict[str, Any], amount: float
+) -> None:
+    """It arrives as late as a grant may be used, the next one at once: nothing flowed in before the first was there."""
+    provider = Limiter(ProviderLimits.model_validate(limits))
+    terms = Terms(headroom=headroom, limits={"default": Limits.model_validate(limits)})
+    provider.admit("model", input_tokens=0, output_tokens=0, now=0.0)
+    bank, now, arrivals = OPEN, 0.0, list[float]()
+    for number in range(1, 5):
+        while True:
+            call = Call(number=number, lane=LANE, amounts={"output_tokens": amount}, run="r")
+            ask = Ask(worker="w", number=round(now * 100) + 1, clock=now, hold=hold, terms=terms, calls=(call,))
+            bank, grant = draw(bank, ask, NOON + timedelta(seconds=now))
+            if grant.numbers:
+                break
+            now += 0.05
+        arrivals.append(now + hold if number % 2 else now)
+        now += 0.05
+
+    refused = [
+        arrival
+        for arrival in sorted(arrivals)
+        if provider.admit("model", input_tokens=0, output_tokens=int(amount), now=arrival) > 0
+    ]
+    assert refused == []

@@ -82,6 +82,19 @@ async def test_wrong_guesses_cost_a_few_calls_at_most(bench: Bench) -> None:
     assert all(task.attempts == 1 for task in report.tasks)
 
 
+async def test_set_limits_let_no_burst_through_that_the_provider_refuses(bench: Bench) -> None:
+    """A tier tells what a minute allows, and not how much of it at once: that is learned, as without settings."""
+    bench.simulator.script([], **QUICK, limits={"requests": 600, "burst": 0.01})
+    terms = Terms(limits={"default": Limits(requests=600, input_tokens=450_000, output_tokens=90_000)})
+    async with metered(bench, bench.temporal, terms=terms):
+        reports = [await (await bench.start(plan(16))).report() for _ in range(2)]
+        lane = await lane_of(bench)
+
+    assert [report.census.succeeded for report in reports] == [16, 16]
+    assert lane.source == "settings and provider"
+    assert sum(entry.status == 429 for entry in bench.simulator.log) == 0
+
+
 async def test_an_agent_is_at_work_so_many_times_in_all_runs_and_workers(bench: Bench, settings: Settings) -> None:
     """`pair` does two at once: of two runs on two workers together, and those that wait say so."""
     bench.simulator.script([], ttft=0.3, tokens_per_second=0, jitter=0)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from conftest import eventually
+from counter import LANE, Counter
 
 from activities import quota_meter
 from activities.meter import GivenBack, Hold, Wish
@@ -17,33 +18,12 @@ from activities.model import RateLimited
 from activities.quota_meter import QuotaMeter
 from activities.teller import Unanswered
 from domain.models import Priority, Usage
-from domain.quota.bank import Bank, draw
+from domain.quota.bank import Bank
 from domain.quota.lane import Lane
 from domain.quota.terms import Limits, Terms
 from domain.quota.words import Ask, Grant, Standing
 
-MODEL, LANE = "claude-haiku-4-5", "haiku-4"
-
-
-@dataclass
-class Counter:
-    """A bank across the counter, whose answers the test may hold back."""
-
-    bank: Bank = field(default_factory=lambda: Bank(lanes={LANE: Lane()}))
-    asks: list[Ask] = field(default_factory=list)
-    grants: list[Grant] = field(default_factory=list)
-    slow: float = 0.0
-    fails: int = 0
-
-    async def draw(self, ask: Ask) -> Grant:
-        self.asks.append(ask)
-        if self.fails:
-            self.fails -= 1
-            raise Unanswered("as the test says")
-        self.bank, grant = draw(self.bank, ask, datetime.now(UTC))
-        self.grants.append(grant)
-        await asyncio.sleep(self.slow)
-        return grant
+MODEL = "claude-haiku-4-5"
 
 
 def wish(run: str = "run", *, priority: Priority = Priority.NORMAL, pool: int | None = None) -> Wish:
@@ -135,6 +115,19 @@ async def test_what_a_call_did_not_use_goes_to_the_next() -> None:
 
         assert counter.asks[-1].lanes[LANE].back["output_tokens"] == 99
         await callers.end("second")
+
+
+async def test_a_character_of_hangul_counts_as_more_than_a_token() -> None:
+    """By its three bytes alone it would be less than one, and the provider's bucket would be empty before ours."""
+    async with metered(limited(requests=600)) as (meter, counter):
+        async with meter.draw(replace(wish(), size=3_000, wide=1_000)):
+            pass
+        async with meter.draw(replace(wish(), size=3_500)):
+            pass
+
+        wide, plain = (ask.calls[0].amounts["input_tokens"] for ask in counter.asks if ask.calls)
+        assert 1_500 <= wide <= 1_600
+        assert plain == 1_001
 
 
 async def test_a_call_that_is_never_made_gives_everything_back() -> None:
@@ -459,3 +452,40 @@ async def test_it_closes_while_the_bank_is_being_asked() -> None:
         callers.come("a", wish())
         await asked.wait()
         await callers.cancel()
+
+
+async def test_a_mistake_of_ours_while_it_waits_for_its_turn_does_not_stop_the_meter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mistakes = iter([ZeroDivisionError("as the test says")])
+    due_in = QuotaMeter._due_in
+
+    def due_badly(meter: QuotaMeter, now: float) -> float:
+        for mistake in mistakes:
+            raise mistake
+        return due_in(meter, now)
+
+    monkeypatch.setattr(QuotaMeter, "_due_in", due_badly)
+    async with metered(limited(requests=600)) as (meter, _), meter.draw(wish()) as hold:
+        assert isinstance(hold, Hold)
+
+
+async def test_who_flies_on_a_promise_says_again_and_again_what_it_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits and nothing was held, so the meter slept: a process that is silent for long is taken for gone."""
+    monkeypatch.setattr(quota_meter, "REPORT_EVERY", 3_600.0)
+    async with metered() as (meter, counter):
+        async with meter.draw(wish(pool=100)) as hold:
+            hold.begun()
+            hold.heard(Standing())
+            await until_asked(counter, 2)
+        async with meter.draw(wish(pool=100)):
+            pass
+        await asyncio.sleep(0.1)
+        asked = len(counter.asks)
+        monkeypatch.setattr(quota_meter, "REPORT_EVERY", 0.05)
+
+        async with meter.draw(wish(pool=100)):
+            assert len(counter.asks) == asked
+            await until_asked(counter, asked + 1)
+
+        assert counter.asks[asked].pools == {"hand": 1}

@@ -21,6 +21,8 @@ BROKE = {"type": "Overloaded", "message": "full", "attempt": 1, "retryable": Tru
         ("run.started", {"tasks": 3, "max_concurrency": 2, "mode": "waves"}, "3 tasks, 2 at once in waves"),
         ("run.paused", {"by": "ann", "note": "lunch"}, "by ann, note lunch"),
         ("run.changed", {"by": "ann", "note": None, "max_concurrency": 8}, "by ann, max_concurrency 8"),
+        ("run.changed", {"stops": ["a", "b"], "by": "ann", "note": None}, "stops a b, by ann"),
+        ("run.changed", {"asks_at": ["m"], "by": "ann", "note": None}, "asks_at m, by ann"),
         ("run.waiting", {"until": AT}, f"nothing is at work until {AT}"),
         ("run.waiting", {"until": None}, "nothing is at work"),
         ("wave.started", {"number": 2, "tasks": ["a", "b"]}, "wave 2 of 2 tasks: a, b"),

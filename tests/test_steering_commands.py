@@ -208,6 +208,20 @@ async def test_what_would_not_get_better_is_not_sent_again(
     assert len(handle.ids) == 1
 
 
+@pytest.mark.usefixtures("hasty")
+async def test_of_what_was_sent_twice_nobody_says_that_it_was_refused(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first try was perhaps applied, its answer lost, and the run has ended since."""
+    handle = Deaf(trouble(RPCStatusCode.UNAVAILABLE), trouble(RPCStatusCode.NOT_FOUND))
+
+    with pytest.raises(SteeringRefused, match="may have been applied") as told:
+        await client_of(handle, bench.store, monkeypatch).pause("run", by="ann")
+
+    assert "refused" not in str(told.value)
+    assert len(handle.ids) == 2
+
+
 # --- the command line ---
 
 

@@ -14,7 +14,7 @@ from domain.briefing import INPUTS_LIMIT, LABELS_ALLOWANCE, Brief, brief_for
 from domain.models import Agent, File, Input, Need, Placement, Plan, Task, TaskStatus, ref_of
 from domain.progress import Ended
 from domain.summaries import SUMMARY_BYTES, beginning, is_its_own, parted
-from domain.summarizing import SUMMARIZED_BYTES, SUMMARIZER_TOKENS, summarizer_for, summary_brief
+from domain.summarizing import SUMMARIZED_BYTES, SUMMARIZER_TOKENS, most_read, summarizer_for, summary_brief
 
 MARK = '<summary mark="0123456789ab">'
 WRITER = Agent(name="writer", version="1", model="dear", instructions="Write.")
@@ -345,8 +345,13 @@ def test_the_call_for_a_summary_stays_a_cheap_one() -> None:
 
     assert (told.model, told.max_tokens, told.closing) == ("cheap", SUMMARIZER_TOKENS, None)
     assert told.system.startswith("Sum up.\n")
-    assert size(told) < SUMMARIZED_BYTES + 1_000
-    assert data_of(told.content[1]).startswith("x" * SUMMARIZED_BYTES)
+    assert size(told) < most_read(made) + 1_000
+    assert data_of(told.content[1]).startswith("x" * most_read(made))
+
+
+@pytest.mark.parametrize(("max_tokens", "most"), [(100, 800), (1024, 8_192), (64_000, SUMMARIZED_BYTES)])
+def test_what_is_read_for_a_summary_goes_with_what_may_be_answered(max_tokens: int, most: int) -> None:
+    assert most_read(task("a", summarise=True).model_copy(update={"max_tokens": max_tokens})) == most
 
 
 def test_the_text_to_be_summed_up_is_data() -> None:

@@ -33,6 +33,9 @@ with workflow.unsafe.imports_passed_through():
     from workflows.settlements import Settlements
     from workflows.window import Window
 
+SINCE_0_4 = "steps of 0.4.0"
+"""The patch since which a retry, a wall and a skip are those of 0.4.0: other steps would give other commands."""
+
 Fact = Callable[[Progress, datetime], Step]
 """Something that happened, as the step it makes of any progress."""
 
@@ -50,7 +53,7 @@ class SupervisorWorkflow(Helm):
     def __init__(self, input: RunInput) -> None:
         self._input = input
         self._run = workflow.info().workflow_id
-        self._course = Course(input.outline)
+        self._course = Course(input.outline, before_0_4=not workflow.patched(SINCE_0_4))
         self.requests = Requests(self._course.chart)
         self._progress = input.progress or Progress()
         self._ended_before = len(self._progress.ended)

@@ -249,7 +249,9 @@ class _Teller:
         return buckets.wait_for(lane, call.amounts, worker=self.ask.worker, headroom=self.headroom, hold=self.hold)
 
     def _give(self, call: Call) -> None:
-        self.lanes[call.lane] = buckets.drawn(self.lanes[call.lane], call.amounts, self.now)
+        self.lanes[call.lane] = buckets.drawn(
+            self.lanes[call.lane], call.amounts, self.now, headroom=self.headroom, hold=self.hold
+        )
         self.granted[call.lane] += 1
         if call.agent is not None:
             self.pools[call.agent] += 1

@@ -54,7 +54,7 @@ def limited(lane: Lane, given: Limits | None) -> Lane:
         return lane  # still unknown
     limits = Limits(
         **{measure: _less(given.of(measure) if given else None, lane.told.get(measure)) for measure in MEASURES},
-        burst=given.burst if given else 1.0,
+        burst=given.burst if given else None,
     )
     if limits == lane.limits and all(
         (limits.of(measure) is None) == (measure not in lane.sizes) for measure in MEASURES
@@ -71,8 +71,8 @@ def _resized(lane: Lane, limits: Limits) -> Lane:
         if (limit := limits.of(measure)) is None:
             continue
         before = lane.limits.of(measure) if lane.limits is not None else None
-        size = limit * limits.burst
-        if before and measure in lane.sizes and limits.burst == (lane.limits.burst if lane.limits else None):
+        size = limit * (1.0 if limits.burst is None else limits.burst)
+        if limits.burst is None and before and measure in lane.sizes:  # what was learned
             size = min(size, lane.sizes[measure] * limit / before)
         sizes[measure] = max(1.0, size)
         levels[measure] = min(lane.levels.get(measure, sizes[measure]), sizes[measure])
@@ -84,7 +84,7 @@ def informed(lane: Lane, seen: Seen, given: Limits | None, headroom: float) -> L
 
     They tell of a moment after its call left. All from then on is taken together: what flowed in, was drawn, came back.
     """
-    new = lane.limits is None
+    known = lane.told
     told = {**lane.told, **seen.standing.limits}  # one that an answer does not speak of is still there
     lane = lane.model_copy(update={"told": told, "limits": lane.limits or Limits()})
     lane = limited(lane, given)
@@ -92,8 +92,10 @@ def informed(lane: Lane, seen: Seen, given: Limits | None, headroom: float) -> L
     for measure, left in seen.standing.remaining.items():
         if measure not in levels:
             continue
-        if given is None:  # how much fits at once nobody says: it is at least what was seen there
-            there = min(left + seen.charged.get(measure, 0.0), float(lane.told.get(measure, 0)))
+        new = measure not in known
+        if given is None or given.burst is None:  # how much fits at once nobody says: at least what was seen there
+            limit = lane.limits.of(measure) if lane.limits is not None else None
+            there = min(left + seen.charged.get(measure, 0.0), float(limit or 0))
             sizes[measure] = max(1.0, there if new else max(sizes[measure], there))
         # Of the first answer nobody knows what else was on its way: none of it may be in what the provider counted.
         counted = seen.charged if new else seen.drawn
@@ -125,6 +127,15 @@ def need(lane: Lane, measure: Measure, amount: float, *, headroom: float, hold: 
     return min(amount + reserve, size)
 
 
+def debt(lane: Lane, measure: Measure, amount: float, *, headroom: float, hold: float) -> float:
+    """What is drawn on top of a call that leaves no room for the reserve: what flows in while its grant is held.
+
+    It is granted when the bucket is full; until it arrives the provider's stays full, and takes nothing in.
+    """
+    size, inflow = lane.sizes[measure], hold * (lane.rate(measure, headroom) or 0.0)
+    return max(0.0, min(inflow, amount + headroom * size + inflow - size))
+
+
 def wait_for(
     lane: Lane, amounts: Amounts, *, worker: str, headroom: float, hold: float
 ) -> tuple[float, Obstacle | None]:
@@ -144,12 +155,17 @@ def wait_for(
     return longest, obstacle
 
 
-def drawn(lane: Lane, amounts: Amounts, now: datetime) -> Lane:
+def drawn(lane: Lane, amounts: Amounts, now: datetime, *, headroom: float = 0.0, hold: float = 0.0) -> Lane:
     """The lane after a call was granted."""
     span = int(now.timestamp() // BIN)
+    leaves = {
+        measure: amount + (debt(lane, measure, amount, headroom=headroom, hold=hold) if amount else 0.0)
+        for measure, amount in amounts.items()
+        if measure in lane.sizes
+    }
     return lane.model_copy(
         update={
-            "levels": {measure: level - amounts.get(measure, 0.0) for measure, level in lane.levels.items()},
+            "levels": {measure: level - leaves.get(measure, 0.0) for measure, level in lane.levels.items()},
             "drawn": plus(lane.drawn, amounts),
             "used": {**lane.used, span: plus(lane.used.get(span, {}), amounts)},
         }

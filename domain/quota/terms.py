@@ -36,7 +36,9 @@ class Limits(Value):
     requests: int | None = Field(default=None, ge=1)
     input_tokens: int | None = Field(default=None, ge=1)
     output_tokens: int | None = Field(default=None, ge=1)
-    burst: float = Field(default=1.0, gt=0, le=1, description="the part of a minute that may be used at once")
+    burst: float | None = Field(
+        default=None, gt=0, le=1, description="the part of a minute that may be used at once; by default it is learned"
+    )
 
     def of(self, measure: Measure) -> int | None:
         """The limit of one measure."""
@@ -50,7 +52,7 @@ def in_words(limits: Limits) -> str:
     told = [f"{limit:,} {name}" for limit, name in named if limit is not None]
     if not told:
         return "without limit"
-    at_once = f", {limits.burst:.0%} of it at once" if limits.burst < 1 else ""
+    at_once = f", {limits.burst:.0%} of it at once" if limits.burst is not None and limits.burst < 1 else ""
     return f"{', '.join(told)} a minute{at_once}"
 
 

@@ -1,0 +1,151 @@
+"""A grant that was overtaken on its way through the door: the provider's buckets have not waited for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import eventually
+from counter import LANE, Counter
+from doorway import Doorway, opened
+
+from activities import agent
+from activities.gate import Standing
+from activities.meter import Hold, Wish
+from activities.quota_meter import QuotaMeter
+from domain.models import Answered, Outcome
+from domain.quota.terms import Limits, Terms
+from domain.quota.view import view_of
+from simulator.server import Simulator
+from store import Store, open_store
+
+ALLOWED: dict[str, Any] = {"requests": 300, "burst": 0.04}
+TERMS = Terms(headroom=0.1, limits={"default": Limits(**ALLOWED)})
+MANY = 9
+"""Calls of one process, of 12 that the bucket holds."""
+
+
+async def ask_for_all(door: Doorway) -> list[Outcome]:
+    return await asyncio.gather(*(door.ask("a", step=step) for step in range(MANY)))
+
+
+async def test_a_grant_that_a_silent_server_has_held_back_is_not_used(simulator: Simulator, tmp_path: Path) -> None:
+    """One process hangs at the last question; until it is answered the bank has filled, and given to another."""
+    simulator.script([], limits=ALLOWED)
+    bank = Counter()
+
+    async with AsyncExitStack() as open_doors:
+
+        async def door(name: str) -> Doorway:
+            meter = await open_doors.enter_async_context(QuotaMeter(bank, TERMS))
+            store = open_store(str(tmp_path / name))
+            return await open_doors.enter_async_context(opened(store, simulator.url, meter=meter))
+
+        async def full_again() -> bool:
+            return view_of(bank.bank, datetime.now(UTC)).lanes[LANE].limits["requests"].left == 12
+
+        hangs, other = await door("hangs"), await door("other")
+        hangs.gate.answers.clear()
+        held_up = asyncio.create_task(ask_for_all(hangs))
+        await eventually(lambda: _all_permitted(hangs))
+        await eventually(full_again)
+        others = asyncio.create_task(ask_for_all(other))
+        await eventually(lambda: _all_permitted(other))
+        hangs.gate.answers.set()
+        outcomes = [*await held_up, *await others]
+
+    assert [entry.status for entry in simulator.log] == [200] * (2 * MANY)
+    assert all(isinstance(outcome, Answered) and outcome.attempts == 1 for outcome in outcomes)
+
+
+async def _all_permitted(door: Doorway) -> bool:
+    return door.gate.permissions == MANY
+
+
+class SlowStore(Store):
+    """A store that takes longer to write the first intents than any grant keeps."""
+
+    slow = 1
+
+    async def record(self, key: str, entry: dict[str, Any]) -> bool:
+        if "/intent-" in key and SlowStore.slow:
+            SlowStore.slow -= 1
+            await asyncio.sleep(0.5)
+        return await super().record(key, entry)
+
+
+@pytest.fixture
+async def slow(simulator: Simulator, tmp_path: Path) -> AsyncIterator[Doorway]:
+    SlowStore.slow = 1
+    store = open_store(str(tmp_path / "store"))
+    async with (
+        QuotaMeter(Counter(), TERMS) as meter,
+        opened(SlowStore(store.objects, store.location), simulator.url, meter=meter) as door,
+    ):
+        yield door
+
+
+async def intents(door: Doorway) -> list[str]:
+    """What the ledger has of calls, by their last names."""
+    folder = Path(door.store.location) / "ledger"
+    return sorted(file.stem for file in folder.rglob("*.json"))
+
+
+async def test_an_intent_whose_grant_is_too_late_serves_for_the_next(slow: Doorway) -> None:
+    """One call, one intent: nothing else may have been billed."""
+    outcome = await slow.answered()
+
+    assert (outcome.attempts, outcome.tries) == (1, ())
+    assert slow.gate.permissions == 2
+    assert await intents(slow) == ["completion", "intent-1"]
+
+
+async def test_an_intent_that_no_call_has_followed_costs_nothing(slow: Doorway) -> None:
+    """The run was paused while its call was drawn for anew."""
+    asked = asyncio.create_task(slow.parked())
+    await eventually(lambda: _has_intended(slow))
+    slow.gate.last = Standing(paused=True)
+
+    assert (await asked).why == "pause"
+    assert await intents(slow) == ["intent-1", "setback-1"]
+    slow.gate.last = Standing()
+    outcome = await slow.answered(start="another")
+    assert (outcome.attempts, outcome.tries) == (1, ())
+
+
+async def _has_intended(door: Doorway) -> bool:
+    return SlowStore.slow == 0
+
+
+class Late(Hold):
+    """A grant that is too old whenever it is looked at."""
+
+    def is_late(self) -> bool:
+        return True
+
+
+class LateMeter:
+    """Grants at once, and always too late."""
+
+    @asynccontextmanager
+    async def draw(self, wish: Wish) -> AsyncIterator[Hold]:  # noqa: ARG002
+        await asyncio.sleep(0.05)
+        yield Late()
+
+
+async def test_a_call_whose_grants_are_always_too_late_goes_back_to_its_run(
+    simulator: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It uses no attempt, and holds no worker up for ever."""
+    monkeypatch.setattr(agent, "DRAW_AGAIN", 0.2)
+    async with opened(open_store(str(tmp_path / "store")), simulator.url, meter=LateMeter()) as door:
+        parked = await door.parked()
+
+    assert (parked.why, parked.until, parked.tries) == ("worker", None, ())
+    assert door.gate.permissions > 1
+    assert simulator.calls() == 0
