@@ -29,6 +29,7 @@ from activities.model import LanguageModel, ModelError, answer_of
 from activities.model_call import ModelCall, attempt_answered
 from activities.patience import RunIsOver, within
 from activities.pin import OtherStore, Pin
+from activities.prefixes import Prefixes, Turn
 from activities.pulse import Pulse, beating
 from activities.reading import AnswerReader
 from activities.walls import Walls
@@ -64,6 +65,7 @@ class AgentActivities:
         self._briefs = Briefs(store)
         self._keeper = Keeper(store)
         self._walls = Walls()
+        self._prefixes = Prefixes()
         self._flights = Flights[Landed]()
 
     @activity.defn(name=RUN_AGENT)
@@ -130,15 +132,18 @@ class AgentActivities:
     async def _fly(self, attempt: Attempt, pulse: Pulse) -> Landed:
         """Make the call when there is a place for it."""
         self._turn_away_at_a_wall(attempt)
-        pulse.step = "quota"
-        asked = monotonic()
-        try:
-            async with self._meter.draw(_wish(attempt, pulse)) as hold:  # draw
-                return await self._fly_now(attempt, pulse, hold, waited=monotonic() - asked)
-        except GivenBack as back:
-            raise TurnedAway(back.parked) from None
+        pulse.step = "cache"
+        prefix = None if attempt.request.probe else attempt.brief.prefix
+        async with self._prefixes.turn(prefix, pulse.waits) as turn:  # before the draw: a grant does not keep
+            pulse.step = "quota"
+            asked = monotonic()
+            try:
+                async with self._meter.draw(_wish(attempt, pulse, turn)) as hold:  # draw
+                    return await self._fly_now(attempt, pulse, hold, turn, waited=monotonic() - asked)
+            except GivenBack as back:
+                raise TurnedAway(back.parked) from None
 
-    async def _fly_now(self, attempt: Attempt, pulse: Pulse, hold: Hold, *, waited: float) -> Landed:
+    async def _fly_now(self, attempt: Attempt, pulse: Pulse, hold: Hold, turn: Turn, *, waited: float) -> Landed:
         """Make the call. What keeps it from being made is asked last, directly before the intent."""
         request, brief = attempt.request, attempt.brief
         pulse.step = "permission"
@@ -146,7 +151,7 @@ class AgentActivities:
         self._turn_away_at_a_wall(attempt)
         pulse.step = "calling"
         number = await self._keeper.intend(attempt)  # intent
-        reader = AnswerReader(on_text=_heard(pulse, hold), on_standing=hold.heard)
+        reader = AnswerReader(on_text=_heard(pulse, hold), on_standing=hold.heard, on_begin=turn.begun)
         asked = monotonic()
         hold.begun()
         try:
@@ -214,14 +219,14 @@ class AgentActivities:
         return failure(attempt, failed, setbacks, output_ref=output_ref, backoff=self._backoff)
 
 
-def _wish(attempt: Attempt, pulse: Pulse) -> Wish:
-    """What the meter must know of a call."""
+def _wish(attempt: Attempt, pulse: Pulse, turn: Turn) -> Wish:
+    """What the meter must know of a call. What the provider has in its cache does not count for its limits."""
     return Wish(
         run=attempt.request.run,
         priority=attempt.request.priority,
         model=attempt.brief.model,
         max_tokens=attempt.brief.max_tokens,
-        size=attempt.worst.input,
+        size=attempt.worst.input + (0 if turn.reads else attempt.worst.cache_write),
         agent=attempt.agent.name,
         rank=attempt.request.rank,
         pool=attempt.agent.max_concurrency,

@@ -56,8 +56,10 @@ class Attempt:
 
     @cached_property
     def worst(self) -> Usage:
-        """What it may cost at most. No token is shorter than a byte."""
-        return Usage(input=len(self.brief.model_dump_json().encode()), output=self.brief.max_tokens)
+        """What it may cost at most. No token is shorter than a byte; what is marked may be written to the cache."""
+        size = len(self.brief.model_dump_json().encode())
+        kept = min(size, self.brief.prefix_bytes)
+        return Usage(input=size - kept, output=self.brief.max_tokens, cache_write=kept)
 
     def intent(self) -> Intent:
         """What is written down before the request."""
@@ -97,6 +99,7 @@ class Attempt:
         return Usage(
             input=0 if reader.input_told else self.worst.input,
             output=max(0, self.worst.output - reader.usage.output),
+            cache_write=0 if reader.input_told else self.worst.cache_write,
         )
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 import anthropic
 import httpx2
-from anthropic.types import MessageParam
+from anthropic.types import MessageParam, TextBlockParam
+from pydantic import JsonValue
 
 from activities import model
 from activities.model import Completion, ModelError
@@ -27,6 +28,10 @@ CONNECT_TIMEOUT = 10.0
 
 RETRY_AFTER_LEAST, RETRY_AFTER_MOST = timedelta(seconds=1), timedelta(days=1)
 """The delays of the provider that we believe; "at once" would be a loop without an end."""
+
+
+MARK: dict[str, JsonValue] = {"cache_control": {"type": "ephemeral"}}
+"""The end of a prefix that the provider shall keep for five minutes after its last use."""
 
 
 class Claude:
@@ -58,10 +63,7 @@ class Claude:
         asked_at(self._host, self._port)
         try:
             stream = await self._client.messages.create(
-                model=brief.model,
-                max_tokens=brief.max_tokens,
-                system=brief.system,
-                messages=[cast("MessageParam", {"role": "user", "content": list(brief.content)})],
+                **request_of(brief),
                 metadata={"user_id": user},
                 stream=True,
             )
@@ -75,6 +77,27 @@ class Claude:
         except Exception as error:  # noqa: BLE001  the SDK lets bare assertion, decoding and httpx errors through
             raise named_error(error) from None
         return reader.completion()
+
+
+class Asked(TypedDict):
+    """What is asked, whichever way it goes to the provider."""
+
+    model: str
+    max_tokens: int
+    system: str | list[TextBlockParam]
+    messages: list[MessageParam]
+
+
+def request_of(brief: Brief) -> Asked:
+    """The brief as a request: what siblings share goes first, and a mark at its end has the provider keep it."""
+    system: str | list[TextBlockParam] = brief.system
+    shared = list(brief.shared)
+    if shared:
+        shared[-1] = {**shared[-1], **MARK}
+    elif brief.first is not None:
+        system = [cast("TextBlockParam", {"type": "text", "text": brief.system, **MARK})]
+    message = cast("MessageParam", {"role": "user", "content": [*shared, *brief.own]})
+    return {"model": brief.model, "max_tokens": brief.max_tokens, "system": system, "messages": [message]}
 
 
 def _direct() -> httpx2.AsyncClient:

@@ -150,6 +150,9 @@ class Task(Value):
     """The whole task, from its first start, with all its attempts and waits."""
     attempts: int
     max_tokens: int
+    shares: tuple[str, ...] | None = None
+    """The documents that go first because siblings have them too, in order; none of them: the agent's word alone.
+    None where there are no siblings, and in plans before 0.5.0."""
 
 
 class Plan(Value):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from simulator.caching import Cached
+from simulator.caching import NOTHING, Cached
 from simulator.config import Config
 from simulator.messages import Answer
 from simulator.prompt import CHARACTERS_PER_TOKEN, Prompt
@@ -18,7 +18,7 @@ def chance(config: Config, prompt: Prompt, occurrence: int) -> random.Random:
     return random.Random(f"{config.seed}/{prompt.hash}/{occurrence}")  # noqa: S311
 
 
-def answer_to(prompt: Prompt, then: Then, config: Config, chance: random.Random, cached: Cached) -> Answer:
+def answer_to(prompt: Prompt, then: Then, config: Config, chance: random.Random, cached: Cached = NOTHING) -> Answer:
     """What the model says, cut at max_tokens; what was cached is the truth unless the rule says otherwise."""
     tokens = chance.randint(*config.answer_tokens)
     text = _text(prompt, then, tokens, chance)

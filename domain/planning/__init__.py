@@ -26,6 +26,7 @@ from domain.planning.effective import Effective
 from domain.planning.staffing import Staffing
 from domain.problems import TOP, Problem, Problems, did_you_mean, quoted
 from domain.registry import Registry, read_agents, written_names
+from domain.sharing import with_shares
 from domain.tree import Mapping, Sequence
 
 __all__ = ["Folder", "FolderError", "Invalid", "Planned", "Problem", "plan_from_text"]
@@ -101,7 +102,7 @@ def plan_from_text(
         name=filled.form.name or name_from(file),
         deadline=filled.form.deadline,
         agents=staffing.used(),
-        tasks=tuple(task for task, _ in built),
+        tasks=with_shares([task for task, _ in built]),
         **values_of_plan,
     )
     doubts = Doubts(filled, checked, effective, file)
