@@ -17,6 +17,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.attempts import Attempt, CallFailed, failure, spent_in_vain, used_up
+from activities.batches import Batches, BatchFailed
 from activities.board import Board
 from activities.briefs import Briefs
 from activities.contract import RUN_AGENT, AgentReply, AgentRequest
@@ -64,6 +65,7 @@ class AgentActivities:
         self._board = board
         self._briefs = Briefs(store)
         self._keeper = Keeper(store)
+        self._batches = Batches(model, store, self._keeper)
         self._walls = Walls()
         self._prefixes = Prefixes()
         self._flights = Flights[Landed]()
@@ -91,7 +93,7 @@ class AgentActivities:
             return Stopped(why=standing.over)
         await self._pin.check(request.run)
         brief, agent = await self._briefs.for_request(request), await self._briefs.agent(request)
-        attempt = Attempt.of(request, brief, agent)
+        attempt = Attempt.of(request, brief, agent, relaxed=await self._briefs.is_relaxed(request))
         try:
             _turn_away(standing)
             return await self._answer(attempt, pulse)
@@ -110,9 +112,8 @@ class AgentActivities:
         reused = landed is not None
         if landed is None:
             pulse.step = "joining"  # unless this attempt is the one that makes the call
-            landed = await self._flights.join(
-                attempt.entry.key, lambda: self._fly(attempt, pulse), flies_on=_still_wanted
-            )
+            fly = self._go_by_batch if attempt.relaxed else self._fly
+            landed = await self._flights.join(attempt.entry.key, lambda: fly(attempt, pulse), flies_on=_still_wanted)
         completion = landed.completion
         try:
             text = answer_of(completion, attempt.brief.max_tokens).encode()
@@ -127,7 +128,27 @@ class AgentActivities:
             attempts=attempt.number,
             tries=spent_in_vain(before, attempt.start),
             waited_s=0.0 if reused else round(landed.waited, 3),
+            batched=completion.batched,
         )
+
+    async def _go_by_batch(self, attempt: Attempt, pulse: Pulse) -> Landed:
+        """Have the answer from a batch, or come again when it has ended. No part of the quota is drawn for it."""
+        request, asked = attempt.request, monotonic()
+
+        async def permit() -> None:
+            _turn_away(await self._gate.permission(request.run, request.chain))
+            self._turn_away_at_a_wall(attempt)
+
+        pulse.step = "batch"
+        try:
+            landed = await self._batches.landed(attempt, permit)
+        except GivenBack as back:
+            raise TurnedAway(back.parked) from None
+        except BatchFailed as failed:
+            raise await self._came_to_nothing(attempt, failed.number, failed.why, AnswerReader()) from None
+        await self._keeper.keep(attempt, landed)  # outcome
+        self._walls.passed(attempt.brief.model, asked=asked)
+        return landed
 
     async def _fly(self, attempt: Attempt, pulse: Pulse) -> Landed:
         """Make the call when there is a place for it."""
@@ -255,7 +276,9 @@ def _turn_away(standing: Standing) -> None:
 def _without_use(landed: Landed, error: ModelError) -> CallFailed:
     """A completion that is no answer: the provider has said what it costs."""
     completion = landed.completion
-    return CallFailed(error, landed.number, usage=completion.usage, unsettled=Usage(), text=completion.text)
+    failed = CallFailed(error, landed.number, usage=completion.usage, unsettled=Usage(), text=completion.text)
+    failed.batched = completion.batched
+    return failed
 
 
 def _record(landed: Landed, *, seconds: float, reused: bool) -> None:

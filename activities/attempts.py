@@ -35,9 +35,11 @@ class Attempt:
     start: str
     scheduled: datetime
     """When it was due, by Temporal's clock."""
+    relaxed: bool = False
+    """Whether it goes into a batch."""
 
     @classmethod
-    def of(cls, request: AgentRequest, brief: Brief, agent: Agent) -> Attempt:
+    def of(cls, request: AgentRequest, brief: Brief, agent: Agent, *, relaxed: bool = False) -> Attempt:
         """The attempt that this activity is."""
         info = activity.info()
         return cls(
@@ -47,6 +49,7 @@ class Attempt:
             number=attempt_of(request),
             start=info.workflow_run_id or "",
             scheduled=info.current_attempt_scheduled_time,
+            relaxed=relaxed,
         )
 
     @cached_property
@@ -61,7 +64,7 @@ class Attempt:
         kept = min(size, self.brief.prefix_bytes)
         return Usage(input=size - kept, output=self.brief.max_tokens, cache_write=kept)
 
-    def intent(self) -> Intent:
+    def intent(self, batch: str | None = None) -> Intent:
         """What is written down before the request."""
         return Intent(
             run=self.request.run,
@@ -74,6 +77,7 @@ class Attempt:
             max_tokens=self.brief.max_tokens,
             worst=self.worst,
             at=datetime.now(UTC),
+            batch=batch,
         )
 
     def error(self, error: ModelError) -> TaskError:
@@ -116,6 +120,7 @@ class CallFailed(Exception):
         self.why, self.number = why, number
         self.usage, self.unsettled = usage, unsettled
         self.text = text
+        self.batched = False
         self.waited = 0.0
         """Seconds for which it waited for its part of the quota."""
 
@@ -159,6 +164,7 @@ def failure(
         output_bytes=len(failed.text.encode()) if output_ref else 0,
         tries=spent_in_vain(setbacks, attempt.start),
         waited_s=round(failed.waited, 3),
+        batched=failed.batched,
     )
     return ApplicationError(
         error.message,

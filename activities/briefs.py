@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 from activities.contract import AgentRequest
 from domain.briefing import Brief, brief_for
-from domain.models import Agent, Plan, Task
+from domain.models import Agent, Latency, Plan, Task
 from store import Store
 
 PLANS_KEPT = 8
@@ -25,6 +25,11 @@ class Briefs:
         """Who does the task of this request."""
         plan, tasks = await self._plan(request.plan_ref)
         return next(agent for agent in plan.agents if agent.name == tasks[request.task].agent)
+
+    async def is_relaxed(self, request: AgentRequest) -> bool:
+        """Whether the task of this request may take a day."""
+        _, tasks = await self._plan(request.plan_ref)
+        return tasks[request.task].latency is Latency.RELAXED
 
     async def for_request(self, request: AgentRequest) -> Brief:
         """What the agent of this request is told."""

@@ -8,7 +8,7 @@ from contextlib import suppress
 import structlog
 
 from activities.attempts import Attempt
-from activities.ledger import Landed, Ledger, Setback
+from activities.ledger import Intent, Landed, Ledger, Setback
 from store import Store, StoreUnavailable
 
 KEEP_PATIENCE = 10.0
@@ -28,9 +28,13 @@ class Keeper:
         """What the provider has already said to this call."""
         return await self._ledger.landed(attempt.entry)
 
-    async def intend(self, attempt: Attempt) -> int:
+    async def intend(self, attempt: Attempt, *, batch: str | None = None) -> int:
         """Write down that a request is about to be made; its number."""
-        return await self._ledger.intend(attempt.entry, attempt.intent())
+        return await self._ledger.intend(attempt.entry, attempt.intent(batch))
+
+    async def open_batch(self, attempt: Attempt) -> tuple[int, Intent] | None:
+        """The request of this call that is in a batch, if one is."""
+        return await self._ledger.open_batch(attempt.entry)
 
     async def keep(self, attempt: Attempt, landed: Landed) -> None:
         """Write down an answer. It is tried until it is done: nobody shall pay it again."""

@@ -46,6 +46,8 @@ class Intent(Value):
     max_tokens: int
     worst: Usage = Usage()
     at: datetime
+    batch: str | None = None
+    """The batch in which it goes, by our own name for it; none for a call."""
 
 
 class Setback(Value):
@@ -79,7 +81,8 @@ class Ledger:
             return None
         text = (await self._store.artifact(found["text_ref"])).decode()
         usage = Usage.model_validate(found["usage"])
-        completion = Completion(text=text, usage=usage, stop_reason=found["stop_reason"])
+        batched = found.get("batched", False)
+        completion = Completion(text=text, usage=usage, stop_reason=found["stop_reason"], batched=batched)
         return Landed(completion=completion, number=found.get("number", 1))
 
     async def intend(self, entry: Entry, intent: Intent) -> int:
@@ -89,11 +92,21 @@ class Ledger:
             number += 1
         return number
 
+    async def open_batch(self, entry: Entry) -> tuple[int, Intent] | None:
+        """The last intent, when it went into a batch of which nothing has come yet."""
+        number, last = 0, None
+        while (written := await self._store.recorded(f"{entry.key}/intent-{number + 1}")) is not None:
+            number, last = number + 1, Intent.model_validate(written)
+        if last is None or last.batch is None or await self._store.recorded(f"{entry.key}/setback-{number}"):
+            return None
+        return number, last
+
     async def complete(self, entry: Entry, completion: Completion, number: int) -> None:
         """Keep what the provider said. The first word stands."""
         text_ref = await self._store.put_artifact(completion.text.encode())
         usage = completion.usage.model_dump()
         found = {"text_ref": text_ref, "usage": usage, "stop_reason": completion.stop_reason, "number": number}
+        found |= {"batched": True} if completion.batched else {}
         await self._store.record(f"{entry.key}/completion", found)
 
     async def fail(self, entry: Entry, number: int, setback: Setback) -> None:
@@ -115,6 +128,8 @@ class Ledger:
             told = await self._store.recorded(f"{entry.key}/setback-{number}")
             if told is not None:
                 found.append(Setback.model_validate(told))
+            elif intent.batch is not None:
+                continue  # it is open: the provider has it, or whoever looks finds out that it has not
             elif intent.start != start:
                 found.append(_cut_off(intent))
             elif intent.attempt < attempt:

@@ -230,6 +230,8 @@ class Course:
         given_back = parked.why == "worker" and parked.until is None
         if given_back or (parked.why == "pause" and not draft.paused):
             return settling.make_ready(self.chart, draft, id)
+        if parked.why == "batch":
+            draft.wave.pop(id, None)  # it may take a day: the next wave does not wait for it
         if parked.wall is None:
             return settling.park(draft, id, _own_wait(draft, id, parked))
         if barriers.is_error(self.chart, draft, id, parked.wall):
@@ -278,6 +280,7 @@ def _answer(answer: Answered, unsettled: Usage) -> dict[str, JsonValue]:
         "output_ref": answer.output_ref,
         "output_bytes": answer.output_bytes,
         **_waited(answer),
+        **({"batched": True} if answer.batched else {}),
     }
 
 
@@ -290,6 +293,7 @@ def _failure(failure: Failed, unsettled: Usage) -> dict[str, JsonValue]:
         "output_bytes": failure.output_bytes,
         "error": failure.error.model_dump(),
         **_waited(failure),
+        **({"batched": True} if failure.batched else {}),
     }
 
 

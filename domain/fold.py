@@ -50,6 +50,8 @@ class TaskPicture:
     approval: Decision | None = None
     output_ref: str | None = None
     output_bytes: int = 0
+    batched: bool = False
+    """Whether what it ended with was billed as part of a batch."""
     live: Live | None = None
     told: dict[str, Input] = field(default_factory=dict)
     """What it was told of needs that were done again after it had started."""
@@ -309,6 +311,7 @@ class Fold:
         self._bill(task, data)
         task.output_ref = data.get("output_ref")
         task.output_bytes = data.get("output_bytes", 0)
+        task.batched = data.get("batched", False)
         task.cause = data.get("cause")
         if "error" in data:
             task.error = TaskError.model_validate(data["error"])

@@ -15,6 +15,7 @@ from domain.notation import (
     Id,
     Item,
     Label,
+    LatencyName,
     LongDuration,
     MaxTokens,
     Name,
@@ -98,7 +99,7 @@ class DefaultsForm(Form):
     """The keys of a task that may also stand in `defaults`."""
 
     later: ClassVar[frozenset[str]] = frozenset(
-        {"budget_usd", "latency", "merge", "on_budget", "plan", "replan", "review", "schema", "workspace"}
+        {"budget_usd", "merge", "on_budget", "plan", "replan", "review", "schema", "workspace"}
     )
     agent: Text | None = None
     capability: Capabilities | None = None
@@ -113,6 +114,7 @@ class DefaultsForm(Form):
     time_limit: LongDuration | None = None
     attempts: Attempts | None = None
     max_tokens: MaxTokens | None = None
+    latency: LatencyName | None = None
 
 
 class TaskForm(DefaultsForm):
@@ -148,6 +150,7 @@ class PlanForm(Form):
     name: Name | None = None
     max_concurrency: Concurrency | None = None
     mode: PaceName | None = None
+    latency: LatencyName | None = None
     deadline: DeadlineText | None = None
     params: dict[Name, ParamForm] | None = None
     agents: list[Any] | None = None

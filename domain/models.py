@@ -39,6 +39,13 @@ class Pace(StrEnum):
     WAVES = "waves"
 
 
+class Latency(StrEnum):
+    """How long an answer may take: it is asked for now, or at half the price within a day."""
+
+    NORMAL = "normal"
+    RELAXED = "relaxed"
+
+
 class TaskStatus(StrEnum):
     """Where a task stands."""
 
@@ -150,6 +157,7 @@ class Task(Value):
     """The whole task, from its first start, with all its attempts and waits."""
     attempts: int
     max_tokens: int
+    latency: Latency = Latency.NORMAL
     shares: tuple[str, ...] | None = None
     """The documents that go first because siblings have them too, in order; none of them: the agent's word alone.
     None where there are no siblings, and in plans before 0.5.0."""
@@ -225,6 +233,8 @@ class Answered(Value):
     """The attempts before, in vain. Their usage is not in `usage`."""
     waited_s: float = 0.0
     """Seconds for which its last attempt waited for quota."""
+    batched: bool = False
+    """Whether it came in a batch: all of its usage costs half."""
 
 
 class Failed(Value):
@@ -244,6 +254,8 @@ class Failed(Value):
     """Whether the provider was asked, and took the call: not when a worker or the store was lost before."""
     waited_s: float = 0.0
     """Seconds for which its last attempt waited for quota."""
+    batched: bool = False
+    """Whether its usage is of a batch, and costs half."""
 
 
 WallKind = Literal["rate", "spend", "key", "model", "unreachable", "overload", "pool"]
@@ -254,7 +266,7 @@ class Parked(Value):
     """A condition around the call, not a fault of it: start again at `until`, no attempt used."""
 
     kind: Literal["parked"] = "parked"
-    why: Literal["wall", "pause", "worker"]
+    why: Literal["wall", "pause", "worker", "batch"]
     what: str
     until: datetime | None = None
     wall: WallKind | None = None

@@ -111,6 +111,7 @@ class Picture(Fold):
             cause=seen.cause,
             approval=seen.approval,
             partial=seen.partial,
+            batched=seen.batched,
             output=_text(seen, texts or {}),
             output_ref=seen.output_ref,
         )

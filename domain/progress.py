@@ -81,9 +81,9 @@ class Ended(Value):
 
 
 class Waiting(Value):
-    """A task that waits outside: for a person, for a wall to pass, for a worker, or for the run to be resumed."""
+    """A task that waits outside: for a person, a wall to pass, a worker, a batch, or for the run to be resumed."""
 
-    why: Literal["wall", "pause", "worker", "approval"]
+    why: Literal["wall", "pause", "worker", "approval", "batch"]
     what: str
     since: datetime
     until: datetime | None = None

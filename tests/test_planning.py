@@ -380,7 +380,7 @@ TASK_MISTAKES = [
     *[
         (f"{key}: x", "3:5", f"'{key}' is not supported yet", "")
         for key in (
-            "latency", "plan", "schema", "review", "merge", "replan", "workspace", "budget_usd", "on_budget",
+            "plan", "schema", "review", "merge", "replan", "workspace", "budget_usd", "on_budget",
         )
     ],
 ]  # fmt: skip

@@ -80,7 +80,7 @@ def plan_from_text(
         problems.add(filled.at("tasks"), "the plan has no tasks")
     drafts.lay_out(attachments)
     drafts.connect()
-    effective = Effective(_defaults(filled, problems))
+    effective = Effective(_defaults(filled, problems), {"latency": filled.form.latency})
     checker = Checker(
         source=source,
         drafts=drafts,
