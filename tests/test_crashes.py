@@ -198,8 +198,9 @@ async def test_a_batch_is_made_once_though_its_worker_dies(home: Home, tmp_path:
 
     await dead_worker(home, tmp_path, DIES_WITH_ITS_BATCH.format(before=before))
     assert [(entry.path, entry.status) for entry in simulator.log] == [("/v1/messages/batches", 200)]
-    simulator.script([], batch_seconds=3)
     await home.up()
+    await run.until(lambda picture: {task.wait.reason for task in picture.tasks.values() if task.wait} == {"batch"})
+    simulator.script([], batch_seconds=0)
     report = await run.report()
 
     assert report.status is RunStatus.COMPLETED
