@@ -80,7 +80,7 @@ async def test_a_task_waits_outside_for_its_batch(crew: Bench) -> None:
     wait = picture.tasks["only"].wait
     assert wait is not None
     assert wait.reason == "batch"
-    assert made(crew)[0].batch_id in (wait.what or "")
+    assert str(made(crew)[0].batch_id) in (wait.what or "")
     assert wait.until is not None
     crew.simulator.script([], batch_seconds=0)
     report = await run.report()
