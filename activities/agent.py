@@ -26,6 +26,7 @@ from activities.attempts import (
     tells_all,
     used_up,
 )
+from activities.batches import Batches, BatchFailed
 from activities.board import Board
 from activities.briefs import Briefs
 from activities.contract import RUN_AGENT, AgentReply, AgentRequest
@@ -38,6 +39,7 @@ from activities.model import CalledOff, Completion, LanguageModel, ModelError, a
 from activities.model_call import ModelCall, attempt_answered
 from activities.patience import RunIsOver, within
 from activities.pin import OtherStore, Pin
+from activities.prefixes import Prefixes, Turn
 from activities.pulse import Pulse, beating
 from activities.reading import AnswerReader
 from activities.room import RESERVE, Room
@@ -89,7 +91,9 @@ class AgentActivities:
         self._briefs = Briefs(store)
         self._keeper = Keeper(store)
         self._summaries = Summaries(self._briefs, self._keeper, backoff)
+        self._batches = Batches(model, store, self._keeper)
         self._walls = Walls()
+        self._prefixes = Prefixes()
         self._room = Room(store.folder, reserve)
         self._flights = Flights[Landed]()
 
@@ -116,7 +120,8 @@ class AgentActivities:
             return Stopped(why=standing.over)
         await self._pin.check(request.run)
         brief, agent = await self._briefs.for_request(request), await self._briefs.agent(request)
-        attempt = Attempt.of(request, brief, agent, await self._briefs.prices(request))
+        relaxed = await self._briefs.is_relaxed(request)
+        attempt = Attempt.of(request, brief, agent, prices=await self._briefs.prices(request), relaxed=relaxed)
         calls = [attempt]
         try:
             _turn_away(standing)
@@ -152,6 +157,7 @@ class AgentActivities:
             tries=spent_in_vain(before.all, attempt.start),
             accounted=before.whole,
             waited_s=0.0 if reused else round(landed.waited, 3),
+            batched=landed.completion.batched,
         )
         if attempt.brief.closing is None:
             return answer
@@ -169,24 +175,54 @@ class AgentActivities:
         if (landed := await self._keeper.landed(attempt)) is not None:  # ledger
             return landed, True
         pulse.step = "joining"  # unless this attempt is the one that makes the call
-        flight = self._flights.join(attempt.entry.key, lambda: self._fly(attempt, pulse), flies_on=_still_wanted)
+        fly = self._go_by_batch if attempt.relaxed else self._fly
+        flight = self._flights.join(attempt.entry.key, lambda: fly(attempt, pulse), flies_on=_still_wanted)
         return await flight, False
+
+    async def _go_by_batch(self, attempt: Attempt, pulse: Pulse) -> Landed:
+        """Have the answer from a batch, or come again when it has ended. No part of the quota is drawn for it."""
+        request, asked = attempt.request, monotonic()
+
+        async def permit() -> None:
+            _turn_away(await self._gate.permission(request.run, request.chain))
+            self._turn_away_at_a_wall(attempt)
+            await self._turn_away_without_room()
+
+        pulse.step = "batch"
+        try:
+            landed = await self._batches.landed(attempt, permit)
+        except GivenBack as back:
+            raise TurnedAway(back.parked) from None
+        except NotCovered as short:
+            raise TurnedAway(Parked(why="budget", what=str(short))) from None
+        except BatchFailed as failed:
+            raise await self._came_to_nothing(attempt, failed.number, failed.why, AnswerReader()) from None
+        stands = await self._keeper.keep(attempt, landed)  # outcome
+        self._walls.passed(attempt.brief.model, asked=asked)
+        return stands
 
     async def _fly(self, attempt: Attempt, pulse: Pulse) -> Landed:
         """Make the call when there is a place for it. An intent that no request has followed serves for the next."""
         self._turn_away_at_a_wall(attempt)
         await self._turn_away_without_room()
+        pulse.step = "cache"
+        prefix = None if attempt.request.probe else attempt.brief.prefix
+        async with self._prefixes.turn(prefix, pulse.waits) as turn:  # before the draw: a grant does not keep
+            return await self._draw_and_fly(attempt, pulse, turn)
+
+    async def _draw_and_fly(self, attempt: Attempt, pulse: Pulse, turn: Turn) -> Landed:
+        """Draw for the call, again when the grant came too late, and make it."""
         asked = monotonic()
         intent: int | None = None
         try:
             while True:
                 pulse.step = "quota"
                 try:
-                    async with self._meter.draw(_wish(attempt, pulse)) as hold:  # draw
+                    async with self._meter.draw(_wish(attempt, pulse, turn)) as hold:  # draw
                         waited = monotonic() - asked
                         number = await self._ask_last(attempt, pulse, hold, intent)
                         intent = None
-                        return await self._fly_now(attempt, pulse, hold, number, waited=waited)
+                        return await self._fly_now(attempt, pulse, hold, number, turn=turn, waited=waited)
                 except TooLate as late:
                     intent = late.intent
                     if monotonic() - asked > DRAW_AGAIN:
@@ -223,11 +259,13 @@ class AgentActivities:
         except NotCovered as short:
             raise TurnedAway(Parked(why="budget", what=str(short))) from None
 
-    async def _fly_now(self, attempt: Attempt, pulse: Pulse, hold: Hold, number: int, *, waited: float) -> Landed:
+    async def _fly_now(
+        self, attempt: Attempt, pulse: Pulse, hold: Hold, number: int, *, turn: Turn, waited: float
+    ) -> Landed:
         """Make the call."""
         request, brief = attempt.request, attempt.brief
         pulse.step = "calling"
-        reader = AnswerReader(on_text=_heard(pulse, hold), on_standing=hold.heard)
+        reader = AnswerReader(on_text=_heard(pulse, hold), on_standing=hold.heard, on_begin=turn.begun)
         asked = monotonic()
         hold.begun()
         try:
@@ -316,14 +354,14 @@ class AgentActivities:
         return failure(attempt, failed, setbacks, output_ref=output_ref, backoff=self._backoff)
 
 
-def _wish(attempt: Attempt, pulse: Pulse) -> Wish:
-    """What the meter must know of a call."""
+def _wish(attempt: Attempt, pulse: Pulse, turn: Turn) -> Wish:
+    """What the meter must know of a call. What the provider has in its cache does not count for its limits."""
     return Wish(
         run=attempt.request.run,
         priority=attempt.request.priority,
         model=attempt.brief.model,
         max_tokens=attempt.brief.max_tokens,
-        size=attempt.worst.input,
+        size=attempt.worst.input + (0 if turn.reads else attempt.worst.cache_write),
         wide=attempt.wide,
         agent=attempt.agent.name,
         rank=attempt.request.rank,
@@ -362,7 +400,9 @@ def _said(completion: Completion, brief: Brief) -> Parted:
 def _without_use(landed: Landed, error: ModelError) -> CallFailed:
     """A completion that is no answer: the provider has said what it costs."""
     completion = landed.completion
-    return CallFailed(error, landed.number, usage=completion.usage, unsettled=Usage(), text=completion.text)
+    failed = CallFailed(error, landed.number, usage=completion.usage, unsettled=Usage(), text=completion.text)
+    failed.batched = completion.batched
+    return failed
 
 
 def _record(landed: Landed, *, seconds: float, reused: bool) -> None:

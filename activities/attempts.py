@@ -40,9 +40,19 @@ class Attempt:
     prices: PriceList | None = None
     aside: bool = False
     """Whether the call is one beside that of the agent: for a summary."""
+    relaxed: bool = False
+    """Whether it goes into a batch."""
 
     @classmethod
-    def of(cls, request: AgentRequest, brief: Brief, agent: Agent, prices: PriceList | None = None) -> Attempt:
+    def of(
+        cls,
+        request: AgentRequest,
+        brief: Brief,
+        agent: Agent,
+        *,
+        prices: PriceList | None = None,
+        relaxed: bool = False,
+    ) -> Attempt:
         """The attempt that this activity is."""
         info = activity.info()
         return cls(
@@ -53,6 +63,7 @@ class Attempt:
             start=info.workflow_run_id or "",
             scheduled=info.current_attempt_scheduled_time,
             prices=prices,
+            relaxed=relaxed,
         )
 
     @cached_property
@@ -62,8 +73,10 @@ class Attempt:
 
     @cached_property
     def worst(self) -> Usage:
-        """What it may use at most."""
-        return Usage(input=weight(self.brief), output=self.brief.max_tokens)
+        """What it may use at most. What is marked may be written to the cache."""
+        size = weight(self.brief)
+        kept = min(size, self.brief.prefix_bytes)
+        return Usage(input=size - kept, output=self.brief.max_tokens, cache_write=kept)
 
     @property
     def is_capped(self) -> bool:
@@ -85,7 +98,7 @@ class Attempt:
         text = self.brief.model_dump_json()
         return len(text) - len(text.encode("ascii", "ignore"))
 
-    def intent(self) -> Intent:
+    def intent(self, batch: str | None = None) -> Intent:
         """What is written down before the request."""
         return Intent(
             run=self.request.run,
@@ -99,6 +112,7 @@ class Attempt:
             worst=self.worst,
             at=datetime.now(UTC),
             aside=self.aside,
+            batch=batch,
         )
 
     def error(self, error: ModelError) -> TaskError:
@@ -151,6 +165,7 @@ class Attempt:
         return Usage(
             input=0 if reader.input_told else self.worst.input,
             output=max(0, self.worst.output - reader.usage.output),
+            cache_write=0 if reader.input_told else self.worst.cache_write,
         )
 
 
@@ -179,6 +194,7 @@ class CallFailed(Exception):
         self.why, self.number = why, number
         self.usage, self.unsettled = usage, unsettled
         self.text = text
+        self.batched = False
         self.waited = 0.0
         """Seconds for which it waited for its part of the quota."""
 
@@ -230,6 +246,7 @@ def failure(
         output_bytes=len(failed.text.encode()) if output_ref else 0,
         tries=spent_in_vain(setbacks.all, attempt.start),
         waited_s=round(failed.waited, 3),
+        batched=failed.batched,
     )
     return ApplicationError(
         error.message,

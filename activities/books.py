@@ -84,7 +84,7 @@ class Books:
 
 def _spent(intent: Intent, answer: Kept | None, setback: Setback | None) -> Spent:
     if answer is not None:
-        return Spent(model=intent.model, usage=answer.usage)
+        return Spent(model=intent.model, usage=answer.usage, batched=answer.batched)
     if setback is not None:
         return Spent(model=intent.model, usage=setback.told.usage, unsettled=setback.told.unsettled)
     return Spent(model=intent.model, unsettled=intent.worst)

@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 from activities.contract import AgentRequest
 from domain.briefing import Brief, brief_for
-from domain.models import Agent, Plan, Task
+from domain.models import Agent, Latency, Plan, Task
 from domain.prices import PriceList
 from domain.summarizing import summarizer_for, summary_brief
 from store import Store, StoreError
@@ -32,6 +32,11 @@ class Briefs:
         """What models cost, as the run was shown."""
         plan, _ = await self._plan(request.plan_ref)
         return plan.prices
+
+    async def is_relaxed(self, request: AgentRequest) -> bool:
+        """Whether the task of this request may take a day."""
+        _, tasks = await self._plan(request.plan_ref)
+        return tasks[request.task].latency is Latency.RELAXED
 
     async def for_request(self, request: AgentRequest) -> Brief:
         """What the agent of this request is told."""

@@ -6,27 +6,39 @@ SDK raises, or returns without raising, becomes one of the named errors of `mode
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import timedelta
-from typing import Any, cast
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime, timedelta
+from typing import Any, TypedDict, cast
 
 import anthropic
 import httpx2
-from anthropic.types import MessageParam
+from anthropic.types import MessageParam, TextBlockParam
+from anthropic.types.messages import MessageBatch, MessageBatchIndividualResponse
+from anthropic.types.messages.batch_create_params import Request
+from pydantic import JsonValue
 
 from activities import model
-from activities.model import Completion, ModelError
+from activities.model import BatchStanding, Completion, ModelError
 from activities.model_call import answered_as, asked_at
-from activities.reading import AnswerReader
+from activities.reading import ANSWER_LIMIT, AnswerReader
 from domain.briefing import Brief
+from domain.models import Usage
 from domain.quota.terms import Measure
 from domain.quota.words import Standing
+
+PATIENCE = 60.0
+"""Seconds for one request about batches: it is asked again."""
 
 CONNECT_TIMEOUT = 10.0
 """Seconds to reach the provider. The call as a whole has the task's own deadline, set around it."""
 
 RETRY_AFTER_LEAST, RETRY_AFTER_MOST = timedelta(seconds=1), timedelta(days=1)
 """The delays of the provider that we believe; "at once" would be a loop without an end."""
+
+
+MARK: dict[str, JsonValue] = {"cache_control": {"type": "ephemeral"}}
+"""The end of a prefix that the provider shall keep for five minutes after its last use."""
 
 
 class Claude:
@@ -58,10 +70,7 @@ class Claude:
         asked_at(self._host, self._port)
         try:
             stream = await self._client.messages.create(
-                model=brief.model,
-                max_tokens=brief.max_tokens,
-                system=brief.system,
-                messages=[cast("MessageParam", {"role": "user", "content": list(brief.content)})],
+                **request_of(brief),
                 metadata={"user_id": user},
                 stream=True,
             )
@@ -75,6 +84,105 @@ class Claude:
         except Exception as error:  # noqa: BLE001  the SDK lets bare assertion, decoding and httpx errors through
             raise named_error(error) from None
         return reader.completion()
+
+    async def make_batch(self, briefs: Mapping[str, Brief], *, user: str) -> BatchStanding:
+        """Have briefs answered within a day, at half the price."""
+        requests = [
+            cast("Request", {"custom_id": id, "params": {**request_of(brief), "metadata": {"user_id": user}}})
+            for id, brief in briefs.items()
+        ]
+        with _named():
+            return _standing_of_batch(await self._client.messages.batches.create(requests=requests, timeout=PATIENCE))
+
+    async def batch(self, id: str) -> BatchStanding | None:
+        """How a batch stands."""
+        with _named(), suppress(anthropic.NotFoundError):
+            return _standing_of_batch(await self._client.messages.batches.retrieve(id, timeout=PATIENCE))
+        return None
+
+    async def batches(self, first: datetime, last: datetime) -> list[BatchStanding]:
+        """The batches that were made between these times. The provider lists the newest first."""
+        found: list[BatchStanding] = []
+        with _named():
+            async for batch in self._client.messages.batches.list(limit=100, timeout=PATIENCE):
+                if batch.created_at < first:
+                    break
+                if batch.created_at <= last:
+                    found.append(_standing_of_batch(batch))
+        return found
+
+    async def batch_results(self, id: str) -> dict[str, Completion | ModelError]:
+        """What came of each request of a batch."""
+        with _named():
+            lines = await self._client.messages.batches.results(id, timeout=PATIENCE)
+            return {line.custom_id: _result(line) async for line in lines}
+
+
+class Asked(TypedDict):
+    """What is asked, whichever way it goes to the provider."""
+
+    model: str
+    max_tokens: int
+    system: str | list[TextBlockParam]
+    messages: list[MessageParam]
+
+
+def request_of(brief: Brief) -> Asked:
+    """The brief as a request: what siblings share goes first, and a mark at its end has the provider keep it."""
+    system: str | list[TextBlockParam] = brief.system
+    shared = list(brief.shared)
+    if shared:
+        shared[-1] = {**shared[-1], **MARK}
+    elif brief.first is not None:
+        system = [cast("TextBlockParam", {"type": "text", "text": brief.system, **MARK})]
+    message = cast("MessageParam", {"role": "user", "content": [*shared, *brief.own]})
+    return {"model": brief.model, "max_tokens": brief.max_tokens, "system": system, "messages": [message]}
+
+
+def _standing_of_batch(batch: MessageBatch) -> BatchStanding:
+    counts = batch.request_counts
+    requests = counts.processing + counts.succeeded + counts.errored + counts.canceled + counts.expired
+    ended = batch.processing_status == "ended"
+    return BatchStanding(id=batch.id, created=batch.created_at, ended=ended, requests=requests)
+
+
+def _result(line: MessageBatchIndividualResponse) -> Completion | ModelError:
+    """What came of one request of a batch, in our words."""
+    result = line.result
+    if result.type == "errored":
+        kind = BY_TYPE.get(result.error.error.type, model.ProviderFault)
+        return kind(f"{MESSAGES[kind]} (in a batch)")
+    if result.type != "succeeded":
+        return model.BatchExpired(f"the provider did not come to it: {result.type}")
+    message = result.message
+    text = "".join(block.text for block in message.content if block.type == "text")
+    if message.stop_reason is None:
+        return model.StreamCut("the answer broke off before its end")
+    if len(text.encode(errors="surrogatepass")) > ANSWER_LIMIT:
+        return model.AnswerTooLarge(f"the answer is larger than {ANSWER_LIMIT} bytes")
+    usage = message.usage
+    return Completion(
+        text=text.encode(errors="replace").decode(),
+        usage=Usage(
+            input=usage.input_tokens,
+            output=usage.output_tokens,
+            cache_read=usage.cache_read_input_tokens or 0,
+            cache_write=usage.cache_creation_input_tokens or 0,
+        ),
+        stop_reason=message.stop_reason,
+        batched=True,
+    )
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """Whatever the SDK raises, by our names."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception as error:  # noqa: BLE001  as in `complete`
+        raise named_error(error) from None
 
 
 def _direct() -> httpx2.AsyncClient:

@@ -11,7 +11,7 @@ import structlog
 
 from activities.attempts import Attempt
 from activities.books import Books
-from activities.ledger import Landed, Ledger, Setback, Setbacks
+from activities.ledger import Intent, Landed, Ledger, Setback, Setbacks
 from store import Store, StoreUnavailable
 
 KEEP_PATIENCE = 10.0
@@ -34,14 +34,18 @@ class Keeper:
         """What the provider has already said to this call."""
         return await self._ledger.landed(attempt.entry)
 
-    async def intend(self, attempt: Attempt) -> int:
+    async def open_batch(self, attempt: Attempt) -> tuple[int, Intent] | None:
+        """The request of this call that is in a batch, if one is."""
+        return await self._ledger.open_batch(attempt.entry)
+
+    async def intend(self, attempt: Attempt, *, batch: str | None = None) -> int:
         """Write down that a request is about to be made; its number. `NotCovered` when there is no money for it."""
         request = attempt.request
 
         async def covered() -> None:
             attempt.check_cover(await self._books.calls(request.run, request.task, request.step))
 
-        return await self._ledger.intend(attempt.entry, attempt.intent(), covered if attempt.is_capped else None)
+        return await self._ledger.intend(attempt.entry, attempt.intent(batch), covered if attempt.is_capped else None)
 
     async def keep(self, attempt: Attempt, landed: Landed) -> Landed:
         """Write down an answer, and give the one that stands. It is tried until it is done: nobody shall pay it again.

@@ -58,6 +58,8 @@ class Intent(Value):
     at: datetime
     aside: bool = False
     """Whether it is for a call beside that of the agent: for a summary."""
+    batch: str | None = None
+    """The batch in which it goes, by our own name for it; none for a call."""
 
 
 class Setback(Value):
@@ -88,6 +90,7 @@ class Kept(Value):
     usage: Usage
     stop_reason: str
     number: int = Field(default=1, ge=1)
+    batched: bool = False
 
 
 class Landed(Value):
@@ -126,7 +129,7 @@ class Ledger:
             raise _damaged(str(error)) from error
         except ValueError:  # also what pydantic says, which has the entry in it
             raise _damaged("it is not what we write") from None
-        completion = Completion(text=text, usage=kept.usage, stop_reason=kept.stop_reason)
+        completion = Completion(text=text, usage=kept.usage, stop_reason=kept.stop_reason, batched=kept.batched)
         return Landed(completion=completion, number=kept.number)
 
     async def intend(self, entry: Entry, intent: Intent, covered: Covered | None = None) -> int:
@@ -143,10 +146,25 @@ class Ledger:
                 return number
             number += 1
 
+    async def open_batch(self, entry: Entry) -> tuple[int, Intent] | None:
+        """The last intent, when it went into a batch of which nothing has come yet."""
+        number, last = 0, None
+        while (intent := await self._intent(entry, number + 1)) is not None:
+            number, last = number + 1, intent
+        if not isinstance(last, Intent) or last.batch is None or await self._told(entry, number) is not None:
+            return None
+        return number, last
+
     async def complete(self, entry: Entry, completion: Completion, number: int) -> Landed:
         """Keep what the provider said. The first word stands, and is what everybody gets to hear."""
         text_ref = await self._store.put_artifact(completion.text.encode())
-        kept = Kept(text_ref=text_ref, usage=completion.usage, stop_reason=completion.stop_reason, number=number)
+        kept = Kept(
+            text_ref=text_ref,
+            usage=completion.usage,
+            stop_reason=completion.stop_reason,
+            number=number,
+            batched=completion.batched,
+        )
         ours = Landed(completion=completion, number=number)
         if await self._store.record(f"{entry.key}/completion", kept.model_dump()):
             return ours
@@ -178,6 +196,8 @@ class Ledger:
                 found.append(told)
             elif isinstance(intent, Damaged):
                 found.append(_unknown(worst))
+            elif intent.batch is not None:
+                whole = False  # it is open: the provider has it, or whoever looks finds out that it has not
             elif intent.start != start:
                 found.append(_cut_off(intent))
             elif intent.attempt < attempt:

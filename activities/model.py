@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from domain.briefing import Brief
@@ -19,6 +20,17 @@ class Completion(Value):
     text: str
     usage: Usage
     stop_reason: str
+    batched: bool = False
+    """Whether it came in a batch, at half the price."""
+
+
+class BatchStanding(Value):
+    """How a batch stands at the provider."""
+
+    id: str
+    created: datetime
+    ended: bool
+    requests: int
 
 
 class LanguageModel(Protocol):
@@ -29,6 +41,22 @@ class LanguageModel(Protocol):
 
         The reader takes in what comes: when the call breaks off, or is called off, it knows how far it had come.
         """
+        ...
+
+    async def make_batch(self, briefs: Mapping[str, Brief], *, user: str) -> BatchStanding:
+        """Have briefs answered within a day, each known by its custom id. There is no idempotency: twice is twice."""
+        ...
+
+    async def batch(self, id: str) -> BatchStanding | None:
+        """How a batch stands; None when the provider knows none of this id."""
+        ...
+
+    async def batches(self, first: datetime, last: datetime) -> list[BatchStanding]:
+        """The batches that were made between these times, by whomever."""
+        ...
+
+    async def batch_results(self, id: str) -> dict[str, Completion | ModelError]:
+        """What came of each request of a batch that has ended, by its custom id."""
         ...
 
 
@@ -148,6 +176,25 @@ class CalledOff(ModelError):
 class AnswerTooLarge(ModelError):
     """The answer grew beyond what we keep."""
 
+    may_be_billed = True
+
+
+class BatchExpired(ModelError):
+    """The provider did not come to it within a day, or the batch was cancelled. It is not billed."""
+
+    retryable = True
+
+
+class BatchNotSent(ModelError):
+    """The worker was lost before it had made the batch."""
+
+    retryable = True
+
+
+class BatchLost(ModelError):
+    """A batch that was made, or may have been, and that the provider does not know: it may be billed all the same."""
+
+    retryable = True
     may_be_billed = True
 
 

@@ -16,13 +16,17 @@ ANSWER_LIMIT = 8 * 1024 * 1024
 class AnswerReader:
     """Takes the events of one stream in order and gives the completion, or says why there is none.
 
-    `on_text` hears every piece of new text, `on_standing` what the provider says of the account's limits. What has come
-    of an answer that broke off stays readable.
+    `on_text` hears every piece of new text, `on_standing` what the provider says of the account's limits, `on_begin`
+    that the answer begins: the prompt was read then. What has come of an answer that broke off stays readable.
     """
 
     def __init__(
-        self, on_text: Callable[[str], None] | None = None, on_standing: Callable[[Standing], None] | None = None
+        self,
+        on_text: Callable[[str], None] | None = None,
+        on_standing: Callable[[Standing], None] | None = None,
+        on_begin: Callable[[], None] | None = None,
     ) -> None:
+        self._on_begin = on_begin
         self._on_text = on_text
         self._on_standing = on_standing
         self._pieces: list[str] = []
@@ -70,6 +74,8 @@ class AnswerReader:
                 self._begun = True
                 self.names = {name: word for name in ("id", "model") if isinstance(word := message.get(name), str)}
                 self._usage |= _counts(usage)
+                if self._on_begin is not None:
+                    self._on_begin()
             case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str(text)}}:
                 self._take(text)
             case {"type": "message_delta", "delta": {"stop_reason": str(reason)}}:

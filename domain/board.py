@@ -27,7 +27,7 @@ class Note(Value):
     task: str
     attempt: int
     step: str
-    """What is being done: permission, joining, quota, calling, answering; or backoff."""
+    """What is being done: permission, joining, cache, quota, calling, answering; or backoff."""
     started: datetime
     """When the attempt began, by Temporal's clock: the one clock that all workers and the events share."""
     since: datetime
@@ -35,7 +35,7 @@ class Note(Value):
     output: int = 0
     """About how many tokens have been heard of the answer."""
     what: str | None = None
-    """In a backoff: the error of the attempt that failed. Waiting for quota: which limit."""
+    """In a backoff: the error of the attempt that failed. Waiting for quota: which limit. Before `cache`: for whom."""
     until: datetime | None = None
     """In a backoff: when the next attempt is due. Waiting for quota: when it may come, as things stand."""
 

@@ -7,11 +7,12 @@ marks that no text in the brief can contain; it never enters the instructions.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import Field, JsonValue
 
+from domain import sharing
 from domain.cutting import NOTE_BYTES, fair_share, shorten
 from domain.models import Agent, Input, Placement, Plan, Task, TaskStatus, Value, ref_of
 from domain.summaries import SUMMARY_BYTES, SUMMARY_WORDS
@@ -42,11 +43,36 @@ class Brief(Value):
     content: tuple[dict[str, JsonValue], ...]
     closing: str | None = Field(default=None, exclude=True)
     """The mark below which the agent is asked to sum up its answer. It is read off the request, and no part of it."""
+    first: tuple[int, ...] | None = Field(default=None, exclude=True)
+    """The blocks that are sent first, because siblings have them too; their end is marked for the provider's cache.
+    None: nothing is marked. The order changes what a request costs and not what it asks: it is no part of the hash."""
 
     @property
     def hash(self) -> str:
         """What the ledger knows this request by."""
         return ref_of(json.dumps(self.model_dump(mode="json"), sort_keys=True).encode())
+
+    @property
+    def shared(self) -> tuple[dict[str, JsonValue], ...]:
+        """What siblings have too, beside the system prompt."""
+        return tuple(self.content[at] for at in self.first or ())
+
+    @property
+    def own(self) -> tuple[dict[str, JsonValue], ...]:
+        """What is sent after that."""
+        return tuple(block for at, block in enumerate(self.content) if at not in (self.first or ()))
+
+    @property
+    def prefix(self) -> str | None:
+        """What all siblings begin with, by its hash; none where nothing is marked."""
+        if self.first is None:
+            return None
+        return ref_of(json.dumps([self.model, self.system, self.shared], sort_keys=True).encode())
+
+    @property
+    def prefix_bytes(self) -> int:
+        """The size of what is marked."""
+        return 0 if self.first is None else _size(self.system, self.shared)
 
 
 @dataclass(frozen=True)
@@ -85,7 +111,7 @@ def brief_for(
         *((given[name].ref or "", len(_marked(given[name], "", marks).encode())) for name in places if name in given),
     ]
     cut = _cut_to_fit(uses, texts)
-    return Brief(
+    brief = Brief(
         model=agent.model,
         max_tokens=task.max_tokens,
         system=f"{agent.instructions.strip()}\n\n{STANDING_RULES}",
@@ -96,12 +122,27 @@ def brief_for(
         ),
         closing=marks.closing if task.summarise else None,
     )
+    names = [
+        *(sharing.of_file(file.path) for file in task.files),
+        *(sharing.of_task(input.task) for input in inputs if input.ref is not None and input.task not in placed),
+    ]
+    # What was cut to fit was cut by what else is in this brief: then siblings do not begin alike.
+    return brief if any(cut[ref] != texts[ref] for ref, _ in uses) else _in_order(brief, task, names)
+
+
+def _in_order(brief: Brief, task: Task, names: Sequence[str]) -> Brief:
+    """The brief with what siblings share in front, when it is enough for the provider to keep."""
+    if task.shares is None:
+        return brief
+    places = {name: place for place, name in enumerate(names, start=1)}  # the heading stands before them
+    arranged = brief.model_copy(update={"first": tuple(places[name] for name in task.shares if name in places)})
+    return arranged if sharing.is_kept(brief.model, arranged.prefix_bytes) else brief
 
 
 def readable(brief: Brief) -> str:
     """The brief as a person reads it."""
     parts = [f"model: {brief.model}", f"max_tokens: {brief.max_tokens}", "", "--- system", brief.system]
-    for block in brief.content:
+    for block in (*brief.shared, *brief.own):
         match block:
             case {"type": "document", "title": str(title), "context": str(context), "source": {"data": str(data)}}:
                 parts += ["", f"--- document {title}: {context}", data]
@@ -196,6 +237,16 @@ class Marks:
         of = json.dumps(name, ensure_ascii=False)
         more = "".join(f' {key}="{value}"' for key, value in told.items())
         return f'<{tag} of={of}{more} mark="{self._seal}">\n{text}\n</{tag} mark="{self._seal}">'
+
+
+def _size(system: str, blocks: Iterable[dict[str, JsonValue]]) -> int:
+    """Bytes of a system prompt and of documents, as the model reads them."""
+    texts = [system]
+    for block in blocks:
+        match block:
+            case {"title": str(title), "context": str(context), "source": {"data": str(data)}}:
+                texts += [title, context, data]
+    return sum(len(text.encode()) for text in texts)
 
 
 def said(text: str) -> dict[str, JsonValue]:

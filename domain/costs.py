@@ -63,9 +63,9 @@ class Charge(NamedTuple):
         return Charge(*(one + more for one, more in zip(self, other, strict=True)))
 
 
-def charge_for(price: Price, usage: Usage, unsettled: Usage, *, in_vain: bool) -> Charge:
+def charge_for(price: Price, usage: Usage, unsettled: Usage, *, in_vain: bool, batched: bool = False) -> Charge:
     """One call at its price. Each is charged by itself: a long prompt is dearer than many short ones."""
-    cost = cost_of(price, usage)
+    cost = cost_of(price, usage, batched=batched)
     return Charge(cost, cost if in_vain else NOTHING, worst_cost(price, unsettled))
 
 
@@ -79,12 +79,21 @@ class Bills:
         self._charges: dict[str, Charge] = {}
         self._all: Charge | None = Charge() if len(self._prices) == len(models) else None
 
-    def add(self, task: str, usage: Usage, unsettled: Usage, *, in_vain: bool, model: str | None = None) -> None:
+    def add(
+        self,
+        task: str,
+        usage: Usage,
+        unsettled: Usage,
+        *,
+        in_vain: bool,
+        model: str | None = None,
+        batched: bool = False,
+    ) -> None:
         """One call of a task, to its own model or to another."""
         price = self._known.get(model) if model is not None else self._prices.get(task)
         if price is None:
             return
-        charge = charge_for(price, usage, unsettled, in_vain=in_vain)
+        charge = charge_for(price, usage, unsettled, in_vain=in_vain, batched=batched)
         self._charges[task] = self._charges.get(task, Charge()).plus(charge)
         self._all = self._all.plus(charge) if self._all is not None else None
 

@@ -265,6 +265,8 @@ class Course:
         given_back = parked.why == "budget" or (parked.why == "worker" and parked.until is None)
         if given_back or (parked.why == "pause" and not draft.paused):
             return settling.make_ready(self.chart, draft, id)
+        if parked.why == "batch":
+            draft.wave.pop(id, None)  # it may take a day: the next wave does not wait for it
         if parked.wall is None:
             if parked.why == "wall":  # on the way to its summary: it says nothing of the wall that it may be sent to
                 draft.probes_no_more(id)
@@ -326,6 +328,7 @@ def _answer(answer: Answered, unsettled: Usage) -> dict[str, JsonValue]:
         "output_bytes": answer.output_bytes,
         **_summary(answer),
         **_waited(answer),
+        **({"batched": True} if answer.batched else {}),
     }
 
 
@@ -348,6 +351,7 @@ def _failure(failure: Failed, unsettled: Usage) -> dict[str, JsonValue]:
         "output_bytes": failure.output_bytes,
         "error": failure.error.model_dump(),
         **_waited(failure),
+        **({"batched": True} if failure.batched else {}),
     }
 
 

@@ -23,6 +23,7 @@ NOT_ANSWERED = frozenset({TaskStatus.FAILED, TaskStatus.TIMED_OUT})
 
 WAITS_FOR = {
     "wall": "the provider to take calls again",
+    "batch": "its answer, in a batch",
     "pause": "the run to be resumed",
     "worker": "a worker",
     "approval": "approval",

@@ -64,6 +64,8 @@ class TaskPicture:
     """The run whose end of the task was taken over."""
     worth: Usage = field(default_factory=Usage)
     """What its answer has cost: here, or in that run."""
+    batched: bool = False
+    """Whether what it ended with was billed as part of a batch."""
     live: Live | None = None
     reserved: Decimal = NOTHING
     """What is set aside for it while it is at work."""
@@ -344,6 +346,7 @@ class Fold:
         task.summary_bytes = data.get("summary_bytes", 0)
         calls = ((call["model"], call["tokens"]) for call in data.get("aside", ()))
         task.aside += tuple(Spent(model=model, usage=Usage.model_validate(tokens)) for model, tokens in calls)
+        task.batched = data.get("batched", False)
         task.cause = data.get("cause")
         if "error" in data:
             task.error = TaskError.model_validate(data["error"])
@@ -374,7 +377,8 @@ class Fold:
         tokens, unsettled = (Usage.model_validate(data.get(name, {})) for name in ("tokens", "unsettled"))
         aside = [(call["model"], Usage.model_validate(call["tokens"])) for call in data.get("aside", ())]
         own = sum((usage for _, usage in aside), Usage())
-        self.bills.add(id, tokens - own, unsettled, in_vain=in_vain, model=data.get("model"))
+        batched = data.get("batched", False)
+        self.bills.add(id, tokens - own, unsettled, in_vain=in_vain, model=data.get("model"), batched=batched)
         for model, usage in aside:
             self.bills.add(id, usage, Usage(), in_vain=False, model=model)
         task.tokens, task.unsettled = task.tokens + tokens, task.unsettled + unsettled

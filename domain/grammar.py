@@ -17,6 +17,7 @@ from domain.notation import (
     Id,
     Item,
     Label,
+    LatencyName,
     LongDuration,
     MaxTokens,
     Name,
@@ -101,7 +102,7 @@ class DefaultsForm(Form):
     """The keys of a task that may also stand in `defaults`."""
 
     later: ClassVar[frozenset[str]] = frozenset(
-        {"budget_usd", "latency", "merge", "plan", "replan", "review", "schema", "workspace"}
+        {"budget_usd", "merge", "plan", "replan", "review", "schema", "workspace"}
     )
     agent: Text | None = None
     capability: Capabilities | None = None
@@ -116,6 +117,7 @@ class DefaultsForm(Form):
     time_limit: LongDuration | None = None
     attempts: Attempts | None = None
     max_tokens: MaxTokens | None = None
+    latency: LatencyName | None = None
 
 
 class TaskForm(DefaultsForm):
@@ -150,6 +152,7 @@ class PlanForm(Form):
     name: Name | None = None
     max_concurrency: Concurrency | None = None
     mode: PaceName | None = None
+    latency: LatencyName | None = None
     deadline: DeadlineText | None = None
     budget_usd: Dollars | None = None
     on_budget: OnBudget | None = None

@@ -46,6 +46,13 @@ class Pace(StrEnum):
     WAVES = "waves"
 
 
+class Latency(StrEnum):
+    """How long an answer may take: it is asked for now, or at half the price within a day."""
+
+    NORMAL = "normal"
+    RELAXED = "relaxed"
+
+
 class TaskStatus(StrEnum):
     """Where a task stands."""
 
@@ -168,6 +175,10 @@ class Task(Value):
     max_tokens: int
     summarise: Annotated[bool, Unsaid] = False
     """Whether a dependant takes its result as a summary: then its agent is asked to give one."""
+    latency: Latency = Latency.NORMAL
+    shares: tuple[str, ...] | None = None
+    """The documents that go first because siblings have them too, in order; none of them: the agent's word alone.
+    None where there are no siblings, and in plans before 0.5.0."""
 
 
 class Plan(Value):
@@ -253,6 +264,8 @@ class Answered(Value):
     """Calls beside that of the agent: for a summary. Not in `usage`."""
     accounted: bool = False
     """Whether every call is told of that may have cost something: the ledger may not have answered."""
+    batched: bool = False
+    """Whether it came in a batch: all of its usage costs half."""
 
     @property
     def spent(self) -> Usage:
@@ -279,6 +292,8 @@ class Failed(Value):
     """Whether every call is told of that may have cost something. A worker that was lost tells nothing."""
     waited_s: float = 0.0
     """Seconds for which its last attempt waited for quota."""
+    batched: bool = False
+    """Whether its usage is of a batch, and costs half."""
 
 
 WallKind = Literal["rate", "spend", "key", "model", "unreachable", "overload", "pool", "disk"]
@@ -292,7 +307,7 @@ class Parked(Value):
     """A condition around the call, not a fault of it: start again at `until`, no attempt used."""
 
     kind: Literal["parked"] = "parked"
-    why: Literal["wall", "pause", "worker", "budget"]
+    why: Literal["wall", "pause", "worker", "budget", "batch"]
     what: str
     until: datetime | None = None
     wall: WallKind | None = None

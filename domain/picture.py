@@ -160,6 +160,7 @@ class Picture(Fold):
             cause=seen.cause,
             approval=seen.approval,
             partial=seen.partial,
+            batched=seen.batched,
             output=_text(seen, texts or {}),
             output_ref=seen.output_ref,
             summary=(texts or {}).get(seen.summary_ref) if seen.summary_ref else None,

@@ -131,5 +131,5 @@ def _cost(price: Price | None, call: Spent) -> Decimal:
     if price is None:
         return NOTHING  # nobody limits what has no price: a budget is not let in without one
     if call.unsettled == Usage():
-        return cost_of(price, call.usage)
+        return cost_of(price, call.usage, batched=call.batched)
     return worst_cost(price, call.usage + call.unsettled)

@@ -141,9 +141,9 @@ class Ordered(Ended):
 
 
 class Waiting(Value):
-    """A task that waits outside: for a person, a wall to pass, a worker, money, or for the run to be resumed."""
+    """A task that waits outside: for a person, a wall, a worker, money, a batch, or for the run to be resumed."""
 
-    why: Literal["wall", "pause", "worker", "approval", "budget"]
+    why: Literal["wall", "pause", "worker", "approval", "budget", "batch"]
     what: str
     since: datetime
     until: datetime | None = None

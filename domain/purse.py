@@ -12,7 +12,7 @@ from domain import settling
 from domain.chart import Chart
 from domain.events import EventType
 from domain.inputs import input_of
-from domain.models import Account, Answered, Failed, Input, Outcome, Spent, Stopped, TaskStatus
+from domain.models import Account, Answered, Failed, Input, Outcome, Parked, Spent, Stopped, TaskStatus
 from domain.prices import NOTHING, cost_of_calls, money, worst_cost
 from domain.progress import Ended, Owed, Progress, Reserve, Told, Waiting
 from domain.step import Draft
@@ -83,7 +83,7 @@ def _weighed(need: str, end: Ended, *, as_summary: bool) -> tuple[Input, int]:
 
 def reserve(chart: Chart, draft: Draft, id: str) -> bool:
     """Set aside what a task may cost: all its attempts, or as many as fit, one at least. Whether that was possible."""
-    if not chart.outline.counted:
+    if not chart.outline.counted or id in draft.reserved:  # it was in a batch, and comes for the answer
         return True
     worst = worst_call(chart, draft, id)
     wanted = max(1, chart.tasks[id].attempts - draft.used.get(id, 0))
@@ -187,11 +187,23 @@ def settle(chart: Chart, draft: Draft, id: str, outcome: Outcome) -> None:
     if held is None:
         return
     calls = calls_of(chart.model(id), outcome)
+    if isinstance(outcome, Parked) and outcome.why == "batch":
+        _keep_aside(chart, draft, id, held, calls)
+        return
     whole = not isinstance(outcome, Stopped) and outcome.accounted
     cost = cost_of_calls(chart.outline.prices, calls) if whole else held.usd
     draft.spent += cost
     draft.told[id] = draft.told.get(id, Told()) + Told.of(cost, calls, loose=not whole)
     _tell_when_low(chart, draft)
+
+
+def _keep_aside(chart: Chart, draft: Draft, id: str, held: Reserve, calls: tuple[Spent, ...]) -> None:
+    """A request in a batch may be answered in a day: what it may cost stays set aside, but for what is told already."""
+    cost = cost_of_calls(chart.outline.prices, calls)
+    draft.reserved[id] = held.model_copy(update={"usd": held.usd - cost})
+    if cost:
+        draft.spent += cost
+        draft.told[id] = draft.told.get(id, Told()) + Told.of(cost, calls)
 
 
 def settle_from_ledger(chart: Chart, draft: Draft, owed: Owed, account: Account) -> None:
@@ -226,9 +238,10 @@ def calls_of(model: str, outcome: Outcome) -> tuple[Spent, ...]:
     tries = (Spent(model=each.model or model, usage=each.usage, unsettled=each.unsettled) for each in outcome.tries)
     match outcome:
         case Answered():
-            return (*tries, Spent(model=model, usage=outcome.usage), *outcome.aside)
+            return (*tries, Spent(model=model, usage=outcome.usage, batched=outcome.batched), *outcome.aside)
         case Failed():
-            return (*tries, Spent(model=model, usage=outcome.usage, unsettled=outcome.unsettled))
+            last = Spent(model=model, usage=outcome.usage, unsettled=outcome.unsettled, batched=outcome.batched)
+            return (*tries, last)
     return tuple(tries)
 
 

@@ -81,6 +81,8 @@ class TaskReport(Value):
     approval: Decision | None
     partial: bool
     """Whether the output is what there is of an answer that does not count."""
+    batched: bool = False
+    """Whether what it ended with came in a batch, at half the price."""
     output: str | None
     output_ref: str | None
     summary: str | None

@@ -9,7 +9,7 @@ from datetime import datetime
 from pydantic import JsonValue
 
 from domain.events import Event, EventType
-from domain.progress import Owed, Progress
+from domain.progress import Owed, Progress, Told
 from domain.steering import Steered
 
 
@@ -76,7 +76,11 @@ class Draft:
 
     def close_account(self, id: str) -> None:
         """A task has ended: what its starts could not tell, the ledger is asked for."""
+        held = self.reserved.pop(id, None)  # of one that ended while its request was in a batch
         told = self.told.pop(id, None)
+        if held is not None:
+            self.spent += held.usd
+            told = (told or Told()) + Told(usd=held.usd, loose=True)
         if told is not None and told.loose:
             self.owing.append(Owed(task=id, step=1 + self.rounds.get(id, 0), told=told))
 

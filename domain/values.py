@@ -42,3 +42,5 @@ class Spent(Value):
     model: str
     usage: Usage = Usage()
     unsettled: Usage = Usage()
+    batched: bool = False
+    """Whether it went in a batch: what the provider said of it costs half."""

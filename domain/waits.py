@@ -71,11 +71,11 @@ def for_a_wall(wall: Wall, since: datetime | None) -> Wait:
 
 
 def of_a_call(live: Live, now: datetime) -> Wait | None:
-    """What a task at work waits for: a word from its worker, its next attempt, or its part of the quota."""
+    """What a task at work waits for: a word from its worker, its next attempt, its part of the quota, or a sibling."""
     note = live.note
     if live.silent(now):
         return Wait(reason="worker", what="there is no word from its worker", since=timestamp(live.heard))
-    if note.step in {BACKOFF, "quota"}:
+    if note.step in {BACKOFF, "quota"} or (note.step == "cache" and note.what is not None):
         return Wait(reason=note.step, what=note.what, since=timestamp(note.since), until=stamp(note.until))
     return None
 

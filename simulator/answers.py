@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from simulator.caching import NOTHING, Cached
 from simulator.config import Config
 from simulator.messages import Answer
 from simulator.prompt import CHARACTERS_PER_TOKEN, Prompt
@@ -17,14 +18,16 @@ def chance(config: Config, prompt: Prompt, occurrence: int) -> random.Random:
     return random.Random(f"{config.seed}/{prompt.hash}/{occurrence}")  # noqa: S311
 
 
-def answer_to(prompt: Prompt, then: Then, config: Config, chance: random.Random) -> Answer:
-    """What the model says, cut at max_tokens."""
+def answer_to(prompt: Prompt, then: Then, config: Config, chance: random.Random, cached: Cached = NOTHING) -> Answer:
+    """What the model says, cut at max_tokens; what was cached is the truth unless the rule says otherwise."""
     tokens = chance.randint(*config.answer_tokens)
     text = _closed(_text(prompt, then, tokens, chance), prompt, then, chance)
     kept = text[: prompt.max_tokens * CHARACTERS_PER_TOKEN]
     stop_reason = "max_tokens" if len(kept) < len(text) else ("tool_use" if then.tool else "end_turn")
-    read = min(then.cache_read, prompt.tokens)
-    written = min(then.cache_write, prompt.tokens - read)
+    if is_scripted(then):
+        cached = Cached(then.cache_read or 0, then.cache_write or 0)
+    read = min(cached.read, prompt.tokens)
+    written = min(cached.written, prompt.tokens - read)
     return Answer(
         id=f"msg_simulated_{chance.randbytes(9).hex()}",
         model=prompt.model,
@@ -36,6 +39,11 @@ def answer_to(prompt: Prompt, then: Then, config: Config, chance: random.Random)
         claims=then.usage,
         tool=then.tool,
     )
+
+
+def is_scripted(then: Then) -> bool:
+    """Whether a rule says what was cached, in place of the cache."""
+    return then.cache_read is not None or then.cache_write is not None
 
 
 def pace_of(then: Then, config: Config, chance: random.Random) -> Pace:

@@ -24,6 +24,10 @@ class Limits(Strict):
     burst: float = Field(default=1.0, gt=0, description="the part of a minute's allowance that may be used at once")
 
 
+WHOLE = frozenset({"capacity", "limits", "cache_minimum", "cache_life", "batch_seconds"})
+"""Settings of the whole provider: they cannot differ between plans."""
+
+
 class Config(Strict):
     """The defaults feel like a small model on a good day."""
 
@@ -34,6 +38,9 @@ class Config(Strict):
     capacity: Positive | None = Field(default=None, description="calls in flight above which all become slower")
     answer_tokens: tuple[Positive, Positive] = Field(default=(60, 150), description="size of a default answer")
     limits: Limits = Limits()
+    cache_minimum: Positive = Field(default=1024, description="tokens of the shortest prefix that is kept in the cache")
+    cache_life: float = Field(default=300, gt=0, description="seconds for which an unused prefix is kept")
+    batch_seconds: float | None = Field(default=5, ge=0, description="until a batch is done; 0: at once, null: never")
 
     @model_validator(mode="after")
     def _sizes_ascend(self) -> Config:

@@ -37,6 +37,11 @@ class Entry:
     stop_reason: str | None = None
     billed: Billed = field(default_factory=Billed)
     client_left: bool = False
+    batch: bool = False
+    """Whether it came in a batch: everything in it costs half."""
+    batch_id: str | None = None
+    """Of a request in a batch, and of the call that made the batch."""
+    custom_id: str | None = None
 
 
 class Log:

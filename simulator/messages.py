@@ -34,12 +34,15 @@ class Answer:
         return count_tokens(self.text)
 
 
-def message(answer: Answer) -> Json:
-    """The whole message as one document."""
+def message(answer: Answer, *, tier: str | None = None) -> Json:
+    """The whole message as one document; `tier` is how it was served, where that is told."""
     block: Json = {"type": "text", "text": answer.text}
     if answer.tool:
         block = {**_empty_block(answer), "input": _loaded(answer.text)}
-    return {**_envelope(answer), **_stop(answer), "content": [block], **_usage(answer, answer.tokens)}
+    told = _usage(answer, answer.tokens)
+    if tier and isinstance(usage := told.get("usage"), dict):
+        told = {"usage": {**usage, "service_tier": tier}}
+    return {**_envelope(answer), **_stop(answer), "content": [block], **told}
 
 
 def events(answer: Answer, pieces: list[str]) -> tuple[bytes, list[tuple[bytes, int]], bytes, bytes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import re
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+
+from simulator.caching import MOST_MARKS, Boundary, boundaries
 
 CHARACTERS_PER_TOKEN = 4
 _TASK = re.compile(r"Task:[ \t]*(\S.*?)[ \t]*(?:\n|$)")
@@ -28,7 +31,20 @@ class InvalidRequestError(Exception):
     """The body is not a request that the Messages API would take."""
 
 
-class _TextBlock(BaseModel):
+class _Mark(BaseModel):
+    """The end of a prefix that shall be kept in the prompt cache."""
+
+    type: Literal["ephemeral"]
+    ttl: Literal["5m", "1h"] = "5m"
+
+
+class _Markable(BaseModel):
+    """What may carry a mark. It is no part of what the model reads."""
+
+    cache_control: _Mark | None = Field(default=None, exclude=True)
+
+
+class _TextBlock(_Markable):
     type: Literal["text"]
     text: Text
 
@@ -39,14 +55,14 @@ class _TextSource(BaseModel):
     data: Text
 
 
-class _DocumentBlock(BaseModel):
+class _DocumentBlock(_Markable):
     type: Literal["document"]
     source: _TextSource
     title: str | None = None
     context: str | None = None
 
 
-class _OtherBlock(BaseModel):
+class _OtherBlock(_Markable):
     """Images, tool calls and their results: taken and counted, not understood."""
 
     model_config = ConfigDict(extra="allow")
@@ -67,6 +83,10 @@ _Block = Annotated[
 ]
 
 
+class _Tool(_Markable):
+    model_config = ConfigDict(extra="allow")
+
+
 class _Message(BaseModel):
     role: Literal["user", "assistant"]
     content: Text | Annotated[list[_Block], Field(min_length=1)]
@@ -79,10 +99,11 @@ class _Metadata(BaseModel):
     user_id: str | None = None
 
 
-class _CountBody(BaseModel):
+class _CountBody(_Markable):
     model: Text
     messages: Annotated[list[_Message], Field(min_length=1)]
     system: str | list[_TextBlock] = ""
+    tools: list[_Tool] = []
 
 
 class _Body(_CountBody):
@@ -108,6 +129,7 @@ class Prompt:
     hash: str
     size: int
     tokens: int
+    prefix: tuple[Boundary, ...] = ()
 
 
 def read_prompt(document: object, *, counting: bool = False) -> Prompt:
@@ -120,7 +142,12 @@ def read_prompt(document: object, *, counting: bool = False) -> Prompt:
     system = asked.system if isinstance(asked.system, str) else "\n".join(block.text for block in asked.system)
     blocks = [block for message in asked.messages if message.role == "user" for block in message.blocks()]
     texts = tuple(block.text for block in blocks if isinstance(block, _TextBlock))
-    everything = [system, *(part for message in asked.messages for block in message.blocks() for part in _parts(block))]
+    everything = [
+        *(tool.model_dump_json() for tool in asked.tools),
+        system,
+        *(part for message in asked.messages for block in message.blocks() for part in _parts(block)),
+    ]
+    prefix = _prefix(asked)
     task, plan = (pattern.match(texts[0]) if texts else None for pattern in (_TASK, _PLAN))
     return Prompt(
         model=asked.model,
@@ -136,6 +163,7 @@ def read_prompt(document: object, *, counting: bool = False) -> Prompt:
         hash=_hash(asked),
         size=sum(len(part.encode()) for part in everything),
         tokens=max(1, count_tokens("".join(everything))),
+        prefix=prefix,
     )
 
 
@@ -143,6 +171,25 @@ def _hash(asked: _CountBody) -> str:
     """Of what the model would read, so the same prompt is known again whatever the order of its JSON keys."""
     said = asked.model_dump(mode="json", include={"system", "messages"})
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+
+
+def _prefix(asked: _CountBody) -> tuple[Boundary, ...]:
+    """Where a prefix of this request may end, in the order in which the model reads: tools, system, messages."""
+    system = [_TextBlock(type="text", text=asked.system)] if asked.system and isinstance(asked.system, str) else []
+    said: list[tuple[str, _Markable, str]] = [
+        *(("tool", tool, tool.model_dump_json()) for tool in asked.tools),
+        *(("system", block, block.text) for block in system or asked.system if isinstance(block, _TextBlock)),
+        *((message.role, block, "".join(_parts(block))) for message in asked.messages for block in message.blocks()),
+    ]
+    ttls = [block.cache_control.ttl if block.cache_control else None for _, block, _ in said]
+    if asked.cache_control is not None:
+        ttls[-1] = ttls[-1] or asked.cache_control.ttl
+    if sum(ttl is not None for ttl in ttls) > MOST_MARKS:
+        raise InvalidRequestError(f"A maximum of {MOST_MARKS} blocks with cache_control may be provided.")
+    sizes = itertools.accumulate(len(text) for _, _, text in said)
+    tokens = (math.ceil(size / CHARACTERS_PER_TOKEN) for size in sizes)
+    identities = (f"{where}:{block.model_dump_json()}" for where, block, _ in said)
+    return boundaries(asked.model, zip(identities, tokens, ttls, strict=True))
 
 
 def _parts(block: _Block) -> Iterator[str]:

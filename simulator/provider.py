@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import json
 import math
+import random
+import time
 from collections import Counter, deque
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-from simulator.answers import answer_to, chance, pace_of
+from simulator.answers import answer_to, chance, is_scripted, pace_of
+from simulator.batches import Batch, Batches
+from simulator.caching import NOTHING, Cache, Cached
 from simulator.config import Config
 from simulator.connection import Request
 from simulator.faults import STATUS, refusal
 from simulator.limits import Limiter
-from simulator.log import Billed, Entry
-from simulator.messages import error_body
+from simulator.log import Billed, Entry, Log
+from simulator.messages import Answer, Json, error_body, message
 from simulator.prompt import InvalidRequestError, Prompt, read_prompt
 from simulator.replies import Headers, Reply, answer_reply, json_reply
-from simulator.script import Document, Scripts
+from simulator.script import Document, Scripts, Then
 from simulator.wire import spoil
 
 MESSAGES = "/v1/messages"
@@ -31,11 +36,15 @@ MAX_BODY = 32 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Verdict:
-    """A reply, the output tokens that were charged ahead for it, and how it stops when it gets through whole."""
+    """A reply, the output tokens that were charged ahead for it, and how it stops when it gets through whole.
+
+    `cached` is what its prompt writes to the cache when the answer begins.
+    """
 
     reply: Reply
     reserved: int = 0
     stop_reason: str | None = None
+    cached: Cached = NOTHING
 
 
 class Provider:
@@ -45,7 +54,9 @@ class Provider:
         self.config = config
         self.requests: deque[object] = deque(maxlen=keep_requests)
         self._limiter = Limiter(config.limits)
-        self._scripts = Scripts()
+        self.scripts = Scripts()
+        self.batches = Batches()
+        self._cache = Cache()
         self._occurrences: Counter[str] = Counter()
 
     def follow(self, document: Document, *, plan: str | None = None) -> None:
@@ -55,7 +66,7 @@ class Provider:
         """
         if plan is None:
             self._set(document)
-        self._scripts.replace(document, plan)
+        self.scripts.replace(document, plan)
 
     def _set(self, document: Document) -> None:
         config = self.config.changed(document.config.model_dump(exclude_unset=True))
@@ -78,40 +89,94 @@ class Provider:
             return refuse(413, "request_too_large", f"Request exceeds {MAX_BODY} bytes")
         counting = request.path == COUNT_TOKENS
         try:
-            document = _decoded(request.body)
+            document = decoded(request.body)
             prompt = read_prompt(document, counting=counting)
         except InvalidRequestError as error:
             return refuse(400, "invalid_request_error", str(error))
-        _describe(entry, prompt)
+        describe(entry, prompt)
         if counting:
             return Verdict(json_reply(200, {"input_tokens": prompt.tokens}, headers))
         self.requests.append(document)
-        wait = self._limiter.admit(prompt.model, input_tokens=prompt.tokens, output_tokens=prompt.max_tokens, now=now)
+        cached = self._look(prompt, now)
+        wait = self._limiter.admit(
+            prompt.model, input_tokens=prompt.tokens - cached.read, output_tokens=prompt.max_tokens, now=now
+        )
         headers += self._limit_headers(prompt.model, now)
         if wait:
             text = "This request would exceed your organization's rate limit."
             return refuse(429, "rate_limit_error", text, [("retry-after", str(math.ceil(wait)))])
-        return self._scripted(prompt, entry, request_id, headers)
+        self._cache.use(cached, now=now)
+        return self._scripted(prompt, entry, cached, request_id, headers)
+
+    def begin(self, verdict: Verdict, now: float) -> None:
+        """The answer begins: what its prompt wrote to the cache can be read from now on."""
+        self._cache.begin(verdict.cached, life=self.config.cache_life, now=now)
+
+    def work(self, log: Log, *, now: float) -> None:
+        """Do the batches whose time has come. Each request is billed once, here."""
+
+        def do(batch: Batch, custom_id: str, params: dict[str, Any]) -> Json:
+            entry = log.open(MESSAGES, started=time.time(), in_flight=0)
+            entry.batch, entry.batch_id, entry.custom_id = True, batch.id, custom_id
+            result = self._result(params, entry, now)
+            entry.status = 200 if result["type"] == "succeeded" else None
+            log.end(entry, time.time())
+            return result
+
+        self.batches.work(self.config.batch_seconds, now=now, at=datetime.now(UTC), do=do)
+
+    def _result(self, params: dict[str, Any], entry: Entry, now: float) -> Json:
+        """What becomes of one request of a batch. Limits are for calls: a batch has all the time it needs."""
+        try:
+            prompt = read_prompt(params)
+        except InvalidRequestError as error:
+            return {"type": "errored", "error": error_body("invalid_request_error", str(error))}
+        describe(entry, prompt)
+        then, config = self.scripts.next(prompt, "request"), self.scripts.config_for(prompt, self.config)
+        if then.expires:
+            return {"type": "expired"}
+        if then.fault:
+            entry.fault = then.fault
+            _, kind = STATUS.get(then.fault, (500, "api_error"))
+            return {"type": "errored", "error": error_body(kind, then.message or f"Simulated fault: {then.fault}")}
+        self.requests.append(params)
+        answer, cached, _ = self._answer(prompt, then, config, self._look(prompt, now))
+        self._cache.use(cached, now=now)
+        self._cache.begin(cached, life=self.config.cache_life, now=now)
+        entry.billed = Billed(answer.input, answer.tokens, answer.cache_read, answer.cache_write)
+        entry.stop_reason = answer.stop_reason
+        return {"type": "succeeded", "message": message(answer, tier="batch")}
+
+    def _look(self, prompt: Prompt, now: float) -> Cached:
+        return self._cache.look(prompt.prefix, minimum=self.config.cache_minimum, now=now)
+
+    def _answer(
+        self, prompt: Prompt, then: Then, config: Config, cached: Cached
+    ) -> tuple[Answer, Cached, random.Random]:
+        """The answer, what it means for the cache, and the randomness that is left for its pace."""
+        self._occurrences[prompt.hash] += 1
+        luck = chance(config, prompt, self._occurrences[prompt.hash])
+        answer = answer_to(prompt, then, config, luck, cached)
+        return answer, NOTHING if is_scripted(then) else cached, luck
 
     def settle(self, entry: Entry, verdict: Verdict, now: float) -> None:
         """Give back what was charged ahead and not produced."""
         if entry.model and verdict.reserved:
             self._limiter.settle(entry.model, unused_output=verdict.reserved - entry.billed.output, now=now)
 
-    def _scripted(self, prompt: Prompt, entry: Entry, request_id: str, headers: Headers) -> Verdict:
-        then, config = self._scripts.next(prompt), self._scripts.config_for(prompt, self.config)
+    def _scripted(self, prompt: Prompt, entry: Entry, cached: Cached, request_id: str, headers: Headers) -> Verdict:
+        then, config = self.scripts.next(prompt), self.scripts.config_for(prompt, self.config)
         entry.fault = then.fault
         if then.fault in STATUS:
             return Verdict(refusal(then, request_id=request_id, headers=headers), reserved=prompt.max_tokens)
-        self._occurrences[prompt.hash] += 1
-        random = chance(config, prompt, self._occurrences[prompt.hash])
-        answer = answer_to(prompt, then, config, random)
+        answer, cached, luck = self._answer(prompt, then, config, cached)
         entry.billed = Billed(answer.input, 0, answer.cache_read, answer.cache_write)
-        reply = answer_reply(answer, pace_of(then, config, random), stream=prompt.stream, headers=headers)
+        reply = answer_reply(answer, pace_of(then, config, luck), stream=prompt.stream, headers=headers)
         return Verdict(
             reply=spoil(reply, then),
             reserved=prompt.max_tokens,
             stop_reason=None if then.fault else answer.stop_reason,
+            cached=cached,
         )
 
     def _limit_headers(self, model: str, now: float) -> Headers:
@@ -123,7 +188,8 @@ class Provider:
         return headers
 
 
-def _decoded(body: bytes) -> object:
+def decoded(body: bytes) -> object:
+    """The JSON of a body."""
     try:
         document: object = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -131,7 +197,8 @@ def _decoded(body: bytes) -> object:
     return document
 
 
-def _describe(entry: Entry, prompt: Prompt) -> None:
+def describe(entry: Entry, prompt: Prompt) -> None:
+    """Write down who asks for what."""
     entry.task = prompt.task
     entry.user = prompt.user
     entry.model = prompt.model

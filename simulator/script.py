@@ -2,7 +2,7 @@
 
     config: {ttft: 0.1}                       # optional, see config.py
     rules:
-      - when: {task: scan, nth: 1}            # contains, task, plan, model, nth: N or [N, M]; all given must hold
+      - when: {task: scan, nth: 1}            # contains, task, plan, model, batch, nth: N or [N, M]; all must hold
         then: {fault: rate_limit, retry_after: 2}
       - when: {contains: summary}
         then: {answer: "Short.", stop_reason: max_tokens}
@@ -11,20 +11,23 @@
 `nth` counts, from 1, the requests that match the other conditions of its rule, whichever rule wins in the end.
 
 A script may be given for one plan: its rules are tried before the general ones, for the requests of that plan alone,
-and so are its settings, but for those of the whole provider (capacity, limits). Scripts of several plans stand beside
+and so are its settings, but for those of the whole provider (config.WHOLE). Scripts of several plans stand beside
 each other.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 import yaml
 from pydantic import Field, JsonValue, ValidationError, model_validator
 
-from simulator.config import Config, Positive, Strict
+from simulator.config import WHOLE, Config, Positive, Strict
 from simulator.faults import Fault
 from simulator.prompt import Prompt
+
+Way = Literal["message", "create", "request"]
+"""How a prompt comes: as a message, in a batch that is being made, or as a request that the batch works on."""
 
 Natural = Annotated[int, Field(ge=0)]
 
@@ -41,11 +44,15 @@ class When(Strict):
     plan: str | None = None
     model: str | None = None
     nth: Positive | tuple[Positive, Positive] | None = None
+    batch: Literal["create", "request"] | None = Field(
+        default=None, description="the making of a batch, which no other rule is about, or the requests in one"
+    )
 
-    def matches(self, prompt: Prompt) -> bool:
+    def matches(self, prompt: Prompt, way: Way) -> bool:
         """Whether all but `nth` hold."""
         return (
-            (self.contains is None or self.contains in prompt.content)
+            (self.batch == way if "create" in (self.batch, way) else self.batch in (None, way))
+            and (self.contains is None or self.contains in prompt.content)
             and (self.task is None or self.task == prompt.task)
             and (self.plan is None or self.plan == prompt.plan)
             and (self.model is None or self.model == prompt.model)
@@ -69,10 +76,11 @@ class Then(Fault):
     tool: str | None = Field(default=None, description="answer with a call of this tool; `answer` is its input as JSON")
     stop_reason: str | None = None
     usage: dict[str, JsonValue] | None = Field(default={}, description="claimed in place of the truth; null: missing")
-    cache_read: Natural = 0
-    cache_write: Natural = 0
+    cache_read: Natural | None = Field(default=None, description="in place of what the cache holds, as cache_write")
+    cache_write: Natural | None = None
     ttft: Annotated[float, Field(ge=0)] | None = None
     tokens_per_second: Annotated[float, Field(ge=0)] | None = None
+    expires: bool = Field(default=False, description="of a request in a batch: it is not done in time")
 
     @model_validator(mode="after")
     def _one_answer(self) -> Self:
@@ -104,11 +112,11 @@ class Script:
         self._rules = rules
         self._matched = [0] * len(rules)
 
-    def next(self, prompt: Prompt) -> Then | None:
+    def next(self, prompt: Prompt, way: Way) -> Then | None:
         """What happens to this request, if a rule says so; it is counted for every rule it matches."""
         chosen: Then | None = None
         for index, rule in enumerate(self._rules):
-            if rule.when.matches(prompt):
+            if rule.when.matches(prompt, way):
                 self._matched[index] += 1
                 if chosen is None and rule.when.counts(self._matched[index]):
                     chosen = rule.then
@@ -132,10 +140,10 @@ class Scripts:
             check_for_plan(document, plan)
             self._own[plan] = Script(document.rules), document.config.model_dump(exclude_unset=True)
 
-    def next(self, prompt: Prompt) -> Then:
+    def next(self, prompt: Prompt, way: Way = "message") -> Then:
         """What happens to this request: the word of its plan's script, else of the general one. Both count it."""
         own, _ = self._own.get(prompt.plan or "", (None, {}))
-        words = [script.next(prompt) for script in (own, self._general) if script is not None]
+        words = [script.next(prompt, way) for script in (own, self._general) if script is not None]
         return next((word for word in words if word is not None), Then())
 
     def config_for(self, prompt: Prompt, config: Config) -> Config:
@@ -164,7 +172,7 @@ def check_script(document: object) -> Document:
 
 def check_for_plan(document: Document, plan: str | None = None) -> None:
     """Refuse what cannot hold for one plan alone; its name is not always known yet."""
-    if unfit := sorted(document.config.model_fields_set & {"capacity", "limits"}):
+    if unfit := sorted(document.config.model_fields_set & WHOLE):
         raise ScriptError(f"config.{unfit[0]}: holds for the whole simulator, and not for one plan")
     for number, rule in enumerate(document.rules):
         if plan is not None and rule.when.plan not in (None, plan):

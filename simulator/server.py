@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,6 +13,7 @@ from typing import Self
 
 import h11
 
+from simulator.batch_routes import BATCHES, batch_reply, is_about_batches, makes_a_batch
 from simulator.config import Config
 from simulator.connection import Connection, Request
 from simulator.control import control
@@ -50,15 +52,17 @@ class Simulator:
         self._log = Log(self._log_file)
         self._server = await asyncio.start_server(self._converse, self.host, self.port, backlog=1024)
         self.port = self._server.sockets[0].getsockname()[1]
+        self._working = asyncio.create_task(self._work_on_batches())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.close()
+        self._working.cancel()
         for conversation in list(self._conversations):
             conversation.cancel()
-        await asyncio.gather(*self._conversations, return_exceptions=True)
+        await asyncio.gather(self._working, *self._conversations, return_exceptions=True)
         self._log.close()
 
     @property
@@ -92,6 +96,7 @@ class Simulator:
     def follow(self, document: Document, *, plan: str | None = None) -> None:
         """Take the rules and the settings of a script, for everybody or for the requests of one plan."""
         self._provider.follow(document, plan=plan)
+        self._change()
 
     def bill(self, *, after: int = 0) -> list[dict[str, object]]:
         """The log as JSON, from the entry that follows this number."""
@@ -134,10 +139,42 @@ class Simulator:
         """Answer one request; whether the connection can take another."""
         if request.method == "POST" and request.path in (MESSAGES, COUNT_TOKENS):
             return await self._bill(connection, request)
+        if is_about_batches(request):
+            return await self._serve_batches(connection, request)
         reply = control(self, request)
         for frame in reply.frames:
             await connection.send(reply, frame.data or b"")
         return await connection.finish(reply)
+
+    async def _serve_batches(self, connection: Connection, request: Request) -> bool:
+        """Answer one request about batches. The making of one is an entry of the bill, and so is all that it brings."""
+        self._provider.work(self._log, now=time.monotonic())
+        entry = Entry(0, BATCHES, time.time(), self.in_flight)
+        if makes_a_batch(request):
+            entry = self._log.open(BATCHES, started=time.time(), in_flight=self.in_flight)
+        reply = batch_reply(self._provider, request, entry)
+        entry.status = reply.status
+        if entry.number:
+            self._log.end(entry, time.time())
+        self._change()
+        for frame in reply.frames:
+            await asyncio.sleep(frame.wait)
+            if frame.data is not None:
+                await connection.send(reply, frame.data)
+        return await connection.finish(reply)
+
+    async def _work_on_batches(self) -> None:
+        """Do each batch when its time has come; whatever happens may change the time."""
+        while True:
+            changed = self._changed
+            now, seconds = time.monotonic(), self.config.batch_seconds
+            if (end := self._provider.batches.next_end(seconds)) is not None and end <= now:
+                self._provider.work(self._log, now=now)
+                self._change()
+                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if end is None else end - now):
+                    await changed.wait()
 
     async def _bill(self, connection: Connection, request: Request) -> bool:
         """Answer one request of the API for as long as somebody is there to read, and write down what it came to."""
@@ -174,9 +211,13 @@ class Simulator:
         himself in flight twice.
         """
         reply = verdict.reply
+        begun = False
         for frame, last in _with_last(reply.frames):
             if frame.wait:
                 await asyncio.sleep(frame.wait * self._stretch())
+            if not begun:
+                begun = True
+                self._provider.begin(verdict, time.monotonic())
             entry.billed.output = frame.output
             if frame.data is not None:
                 entry.status = reply.status

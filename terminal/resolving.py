@@ -43,6 +43,7 @@ def values_of_tasks(planned: Planned) -> list[dict[str, Any]]:
             "time_limit": durations.written(task.time_limit) if task.time_limit is not None else None,
             "attempts": task.attempts,
             "max_tokens": task.max_tokens,
+            "latency": task.latency.value,
             "needs": {need.task: _edge(need, dependants[need.task]) for need in task.needs},
             "quorum": task.quorum,
             "approval": _approval(task.approval, sources),

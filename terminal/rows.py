@@ -16,7 +16,7 @@ from domain.waits import Wait
 from terminal.signs import SIGNS, STYLES, words_of
 from terminal.text import cut, one_line, short, until_text
 
-STEPS = {"permission": "starting", "joining": "calling", "quota": "quota"}
+STEPS = {"permission": "starting", "joining": "calling", "quota": "quota", "cache": "starting"}
 """The steps of a call that people know by another word."""
 
 COLUMNS = ("state", "agent", "try", "tokens", "time")

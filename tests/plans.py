@@ -226,6 +226,7 @@ def outcomes(now: datetime) -> st.SearchStrategy[Outcome]:
         st.just(Parked(why="pause", what="the run is paused")),
         st.just(Parked(why="worker", what="the worker is going down")),
         later.map(lambda until: Parked(why="worker", what="another store", until=until)),
+        later.map(lambda until: Parked(why="batch", what="a batch", until=until)),
     )
 
 

@@ -115,7 +115,7 @@ class Oracle:
                 self._end(id, FAILED)
             case Parked(wall="model") if self._model(id) not in self.proven:
                 self._end(id, FAILED)
-            case Parked(why="wall") | Parked(why="worker", until=datetime()):
+            case Parked(why="wall" | "batch") | Parked(why="worker", until=datetime()):
                 self.parked.add(id)
             case Parked(why="pause") if self.paused:
                 self.parked.add(id)

@@ -16,7 +16,7 @@ import pytest
 from conftest import Bench, Run
 
 from client import RunClient
-from domain.models import RunStatus
+from domain.models import RunStatus, Usage
 from domain.planning import Planned, plan_from_text
 from domain.registry import Registry
 from embedded import Worker, down, up
@@ -156,13 +156,10 @@ sys.exit(worker.main())
 """
 
 
-async def test_an_answer_in_the_ledger_is_not_paid_again(home: Home, tmp_path: Path) -> None:
-    """A worker that dies between the provider's answer and Temporal: the next one finds the answer."""
-    await home.up(worker=False)
-    home.simulator.script([{"when": {"task": "a"}, "then": {"answer": "the walrus sings"}}])
-    run = await home.submit("tasks: [{id: a, agent: hand, prompt: Go.}, {id: b, agent: hand, prompt: Go., needs: [a]}]")
+async def dead_worker(home: Home, tmp_path: Path, program: str) -> None:
+    """A worker with this program, after it has died where the program says."""
     script = tmp_path / "dying_worker.py"
-    script.write_text(DIES_AFTER_THE_LEDGER, "utf-8")
+    script.write_text(program, "utf-8")
     dying = await asyncio.create_subprocess_exec(
         sys.executable,
         str(script),
@@ -174,19 +171,79 @@ async def test_an_answer_in_the_ledger_is_not_paid_again(home: Home, tmp_path: P
     )
     try:
         assert await dying.wait() == 9
-        assert home.simulator.calls("a") == 1
-
-        await home.up()
-        report = await run.report()
     finally:
         if dying.returncode is None:
             dying.kill()
             await dying.wait()
 
+
+async def test_an_answer_in_the_ledger_is_not_paid_again(home: Home, tmp_path: Path) -> None:
+    """A worker that dies between the provider's answer and Temporal: the next one finds the answer."""
+    await home.up(worker=False)
+    home.simulator.script([{"when": {"task": "a"}, "then": {"answer": "the walrus sings"}}])
+    run = await home.submit("tasks: [{id: a, agent: hand, prompt: Go.}, {id: b, agent: hand, prompt: Go., needs: [a]}]")
+
+    await dead_worker(home, tmp_path, DIES_AFTER_THE_LEDGER)
+    assert home.simulator.calls("a") == 1
+    await home.up()
+    report = await run.report()
+
     assert report.status is RunStatus.COMPLETED
     assert [entry.task for entry in home.simulator.log] == ["a", "b"]
     assert report.tasks[0].output == "the walrus sings"
     assert report.tasks[0].attempts == 2
+
+
+RELAXED = """
+max_concurrency: 8
+latency: relaxed
+tasks: [{id: part, for_each: [1, 2, 3, 4], agent: hand, prompt: Go.}]
+"""
+
+DIES_WITH_ITS_BATCH = """
+import os
+import sys
+
+from activities.batch_book import BatchBook
+
+made = BatchBook.made
+
+
+async def made_and_die(self: BatchBook, run: str, name: str, id: str) -> None:
+    {before}
+    os._exit(9)
+
+
+BatchBook.made = made_and_die
+import worker
+
+sys.exit(worker.main())
+"""
+
+
+@pytest.mark.parametrize("before", ["await made(self, run, name, id)", "pass"], ids=["recorded", "not recorded"])
+async def test_a_batch_is_made_once_though_its_worker_dies(home: Home, tmp_path: Path, before: str) -> None:
+    """Whether its id was written down or not: it is found again, all results come, and each is billed once."""
+    await home.up(worker=False)
+    simulator = home.simulator
+    simulator.script([], batch_seconds=None)
+    run = await home.submit(RELAXED)
+
+    await dead_worker(home, tmp_path, DIES_WITH_ITS_BATCH.format(before=before))
+    assert [(entry.path, entry.status) for entry in simulator.log] == [("/v1/messages/batches", 200)]
+    await home.up()
+    await run.until(lambda picture: {task.wait.reason for task in picture.tasks.values() if task.wait} == {"batch"})
+    simulator.script([], batch_seconds=0)
+    report = await run.report()
+
+    assert report.status is RunStatus.COMPLETED
+    assert [task.batched for task in report.tasks] == 4 * [True]
+    (made,) = [entry for entry in simulator.log if not entry.batch]
+    billed = [entry for entry in simulator.log if entry.batch]
+    assert sorted(entry.task or "" for entry in billed) == [f"part[{number}]" for number in (1, 2, 3, 4)]
+    assert {entry.batch_id for entry in billed} == {made.batch_id}
+    assert report.tokens.input == sum(entry.billed.input for entry in billed)
+    assert report.unsettled == Usage()
 
 
 class Link:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_planning import FILES, REGISTRY, DictFolder, mistakes, planned, tasks
 
 from domain import deadlines
-from domain.models import Approval, Deadline, Pace, Plan, Priority, Task
+from domain.models import Approval, Deadline, Latency, Pace, Plan, Priority, Task
 from domain.planning import plan_from_text
 from domain.problems import Mistake
 
@@ -135,6 +135,23 @@ def test_the_usual_concurrency_is_that_of_plans_that_say_nothing(
     result = plan_from_text(text, file="p", registry=REGISTRY, folder=folder, max_concurrency=asked, usual=usual)
 
     assert (result.plan.max_concurrency, result.plan_sources["max_concurrency"]) == found
+
+
+def test_who_may_take_a_day_is_said_by_the_task_its_defaults_or_the_plan() -> None:
+    text = """latency: relaxed
+defaults: {latency: %s}
+tasks:
+  - {id: a, agent: idle, prompt: x}
+  - {id: b, agent: idle, prompt: x, latency: %s}
+"""
+    assert [task.latency for task in tasks(text % ("relaxed", "normal")).values()] == [Latency.RELAXED, Latency.NORMAL]
+    assert [task.latency for task in tasks(text % ("normal", "relaxed")).values()] == [Latency.NORMAL, Latency.RELAXED]
+    plain = planned("latency: relaxed\ntasks: [{id: a, agent: idle, prompt: x}]")
+    assert (plain.plan.tasks[0].latency, plain.sources["a"]["latency"]) == (Latency.RELAXED, "plan")
+    assert tasks("tasks: [{id: a, agent: idle, prompt: x}]")["a"].latency is Latency.NORMAL
+    assert mistakes("tasks: [{id: a, agent: idle, prompt: x, latency: slow}]") == [
+        "p:1:50: task 'a': 'latency' must be normal or relaxed, not the text 'slow'"
+    ]
 
 
 def test_a_question_is_filled_in_for_each_item() -> None:

@@ -127,10 +127,12 @@ def test_values_come_from_task_then_defaults_then_agent_then_built_in() -> None:
     assert result.sources["first"] == {
         "agent": "defaults", "type": "defaults", "prompt": "task", "files": "defaults", "payload": "defaults",
         "timeout": "defaults", "attempts": "task", "max_tokens": "agent", "priority": "built in",
+        "latency": "built in",
     }  # fmt: skip
     assert result.sources["second"] == {
         "agent": "task", "type": "task", "prompt": "defaults", "files": "task", "payload": "task",
         "timeout": "task", "attempts": "built in", "max_tokens": "built in", "priority": "built in",
+        "latency": "built in",
     }  # fmt: skip
     assert (result.plan.name, result.plan.max_concurrency) == ("effective", 7)
     assert planned(EFFECTIVE, max_concurrency=9).plan.max_concurrency == 9
@@ -383,7 +385,7 @@ TASK_MISTAKES = [
     *[
         (f"{key}: x", "3:5", f"'{key}' is not supported yet", "")
         for key in (
-            "latency", "plan", "schema", "review", "merge", "replan", "workspace", "budget_usd",
+            "plan", "schema", "review", "merge", "replan", "workspace", "budget_usd",
         )
     ],
 ]  # fmt: skip
@@ -493,7 +495,7 @@ PLAN_MISTAKES = [
     (
         "tasks:\n  - {id: b, agent: idle, prompt: x, bad: 1, for_each: [1], needs: [c]}\n  - {id: c, agent: 5, prompt: '{{ b }} {{ b[1] }}', needs: [b]}\n",
         [
-            "p:2:37: task 'b': unknown key 'bad' in a task (known: agent, approval, attempts, capability, deadline, files, for_each, id, max_tokens, needs, payload, priority, prompt, prompt_file, quorum, time_limit, timeout, type)",
+            "p:2:37: task 'b': unknown key 'bad' in a task (known: agent, approval, attempts, capability, deadline, files, for_each, id, latency, max_tokens, needs, payload, priority, prompt, prompt_file, quorum, time_limit, timeout, type)",
             "p:2:68: task 'b': the needs form a cycle: b -> c -> b",
             "p:3:20: task 'c': 'agent' must be a text, not the number 5 (write it in quotes)",
         ],

@@ -135,7 +135,7 @@ def test_the_document_has_the_keys_of_the_interface_in_their_order() -> None:
     assert list(document["tasks"][0]) == [
         *("id", "agent", "type", "status", "success", "attempts", "timeout_s", "duration_s", "tokens"),
         *("unsettled", "cost_usd", "estimate_usd", "unsettled_usd"),
-        *("wait", "progress", "error", "tries", "cause", "approval", "partial", "output", "output_ref"),
+        *("wait", "progress", "error", "tries", "cause", "approval", "partial", "batched", "output", "output_ref"),
         "summary",
         *("reused", "saved"),
     ]
@@ -195,6 +195,7 @@ def test_the_document_of_a_run_that_has_ended() -> None:
         "cause": None,
         "approval": None,
         "partial": False,
+        "batched": False,
         "output": "The text.",
         "output_ref": REF,
         "summary": None,

@@ -29,6 +29,7 @@ offer[desk]
   timeout: 1m30s  (defaults)
   attempts: 4  (built in)
   max_tokens: 900  (defaults)
+  latency: normal  (built in)
   approval: false  (task)
   files: [a.md, b c.md]  (task)
 """
@@ -41,6 +42,7 @@ order
   time_limit: 2d  (task)
   attempts: 4  (built in)
   max_tokens: 900  (defaults)
+  latency: normal  (built in)
   needs: {'offer[desk]': optional, 'offer[lamp]': optional}
   quorum: 1  (task)
   approval: {ask: 'Is it: fine?', expires: 1d12h, on_expiry: reject}  (defaults)

@@ -28,6 +28,7 @@ from domain.planning.passing import Passing
 from domain.planning.staffing import Staffing
 from domain.problems import TOP, Problem, Problems, did_you_mean, quoted
 from domain.registry import Registry, read_agents, written_names
+from domain.sharing import with_shares
 from domain.summaries import SUMMARIZER
 from domain.tree import Mapping, Sequence
 
@@ -83,7 +84,7 @@ def plan_from_text(
         problems.add(filled.at("tasks"), "the plan has no tasks")
     drafts.lay_out(attachments)
     drafts.connect()
-    effective = Effective(_defaults(filled, problems))
+    effective = Effective(_defaults(filled, problems), {"latency": filled.form.latency})
     checker = Checker(
         source=source,
         drafts=drafts,
@@ -111,7 +112,7 @@ def plan_from_text(
         budget=budget if budget is not None else filled.form.budget_usd,
         on_budget=filled.form.on_budget or "stop",
         agents=staffing.used(),
-        tasks=tuple(task for task, _ in built),
+        tasks=with_shares([task for task, _ in built]),
         **values_of_plan,
     )
     doubts = Doubts(filled, checked, effective, file)

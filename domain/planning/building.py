@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from domain.grammar import ApprovalForm, FilesForm
-from domain.models import Agent, Approval, Need, Priority, Task
+from domain.models import Agent, Approval, Latency, Need, Priority, Task
 from domain.planning import templates
 from domain.planning.attachments import Attachments
 from domain.planning.checking import Checked, Sources
@@ -14,7 +14,7 @@ from domain.planning.effective import Effective
 from domain.planning.passing import Passing
 from domain.problems import Problems
 
-VALUES = ("type", "payload", "priority", "deadline", "timeout", "time_limit", "attempts", "max_tokens")
+VALUES = ("type", "payload", "priority", "deadline", "timeout", "time_limit", "attempts", "max_tokens", "latency")
 MAX_TEXT_BYTES = 50_000_000
 MAX_ATTACHMENTS = 100_000
 
@@ -68,7 +68,7 @@ class Builder:
             values[key], source = self._effective.value(checked.draft, agent, key)
             if source is not None:
                 sources[key] = source
-        values["priority"] = Priority(values["priority"])
+        values["priority"], values["latency"] = Priority(values["priority"]), Latency(values["latency"])
         if (given := self._effective.given(checked.draft, "approval")) is not None:
             sources["approval"] = given[1]
         if checked.draft.filled.form.quorum is not None:

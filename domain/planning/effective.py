@@ -1,4 +1,4 @@
-"""Which value is in effect: that of the task, else of the defaults, else of the agent, else the one built in."""
+"""Which value is in effect: of the task, else the defaults, else the plan itself, else the agent, else built in."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ BUILT_IN: Mapping[str, Any] = {
     "timeout": timedelta(seconds=30),
     "attempts": 4,
     "max_tokens": 1024,
+    "latency": "normal",
 }
 
 
 class Effective:
     """The values of drafts, over the defaults of their plan. No defaults: what is written there cannot be read."""
 
-    def __init__(self, defaults: Filled[DefaultsForm] | None) -> None:
+    def __init__(self, defaults: Filled[DefaultsForm] | None, plan: Mapping[str, Any] | None = None) -> None:
         self.defaults = defaults
+        self._plan = plan or {}
 
     def given(self, draft: Draft, key: str) -> tuple[Filled[Any], str] | None:
         """Who gives a key, the task or the defaults."""
@@ -39,6 +41,8 @@ class Effective:
         given = self.given(draft, key)
         if given is not None:
             return getattr(given[0].form, key), given[1]
+        if self._plan.get(key) is not None:
+            return self._plan[key], "plan"
         if (own := getattr(agent, key, None)) is not None:
             return own, "agent"
         return BUILT_IN.get(key), "built in" if key in BUILT_IN else None

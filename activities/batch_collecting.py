@@ -1,0 +1,118 @@
+"""Briefs of one run that come within a moment go into one batch."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from activities.batch_book import BatchBook
+from activities.model import BatchStanding, LanguageModel
+from domain.briefing import Brief
+from store import StoreUnavailable
+
+MOMENT = 1.0
+"""Seconds for which a batch is open for more: tasks that became ready together come within it."""
+
+MOST, MOST_BYTES = 1000, 20_000_000
+"""Of one batch. The provider takes more, but one answer about it should not be huge."""
+
+log = structlog.get_logger()
+
+
+class NeverSent(Exception):
+    """Somebody who took us for lost has called the batch off: nothing was sent."""
+
+
+@dataclass(eq=False)
+class Member:
+    """One brief on its way: `intend` is called with our name for its batch and gives its custom id."""
+
+    brief: Brief
+    intend: Callable[[str], Awaitable[str]]
+    sent: asyncio.Future[BatchStanding]
+    id: str = ""
+
+
+@dataclass
+class _Open:
+    members: list[Member] = field(default_factory=list)
+    size: int = 0
+
+
+class Collector:
+    """One per worker process."""
+
+    def __init__(self, model: LanguageModel, book: BatchBook) -> None:
+        self._model, self._book = model, book
+        self._open: dict[str, _Open] = {}
+        self._sending: set[asyncio.Task[None]] = set()
+
+    async def send(self, run: str, brief: Brief, intend: Callable[[str], Awaitable[str]]) -> BatchStanding:
+        """Have a brief answered in a batch with others; how the batch stands when it is made."""
+        member = Member(brief, intend, asyncio.get_running_loop().create_future())
+        size = len(brief.model_dump_json())
+        group = self._open.get(run)
+        if group is None or len(group.members) >= MOST or group.size + size > MOST_BYTES:
+            group = self._open[run] = _Open()
+            sending = asyncio.create_task(self._send_soon(run, group))
+            self._sending.add(sending)
+            sending.add_done_callback(self._sending.discard)
+        group.members.append(member)
+        group.size += size
+        try:
+            return await asyncio.shield(member.sent)
+        finally:
+            if member in group.members and not member.sent.done():
+                group.members.remove(member)  # its task is stopped, and the batch is still open
+                member.sent.cancel()
+
+    async def _send_soon(self, run: str, group: _Open) -> None:
+        await asyncio.sleep(MOMENT)
+        if self._open.get(run) is group:
+            del self._open[run]
+        members, group.members = group.members, []
+        try:
+            await self._send(run, members)
+        except Exception as error:  # noqa: BLE001  everybody who waits must hear of it, whatever it is
+            for member in members:
+                if not member.sent.done():
+                    member.sent.set_exception(error)
+                    member.sent.exception()  # who has left need not hear it
+
+    async def _send(self, run: str, members: list[Member]) -> None:
+        name = secrets.token_hex(8)
+        await asyncio.gather(*(self._intend(member, name) for member in members))
+        going = [member for member in members if not member.sent.done()]
+        if not going:
+            return
+        if not await self._book.announce(run, name, tuple(member.id for member in going)):
+            raise NeverSent
+        user = hashlib.sha256(run.encode()).hexdigest()[:32]
+        standing = await self._model.make_batch({member.id: member.brief for member in going}, user=user)
+        await self._write_down(run, name, standing.id)
+        log.info("batch_made", requests=len(going))
+        for member in going:
+            if not member.sent.done():
+                member.sent.set_result(standing)
+
+    async def _intend(self, member: Member, name: str) -> None:
+        try:
+            member.id = await member.intend(name)
+        except Exception as error:  # noqa: BLE001  it stays behind: its own door knows what that means
+            if not member.sent.done():
+                member.sent.set_exception(error)
+                member.sent.exception()
+
+    async def _write_down(self, run: str, name: str, id: str) -> None:
+        """Keep the id, however long it takes: without it somebody would have to look for the batch."""
+        while True:
+            try:
+                return await self._book.made(run, name, id)
+            except StoreUnavailable as error:
+                log.warning("batch_not_kept_yet", error=type(error).__name__)
+                await asyncio.sleep(1)

@@ -1,0 +1,224 @@
+"""Relaxed tasks on the real server: they go in batches, wait outside, and cost half."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from conftest import Bench
+
+from activities import batch_collecting, batches
+from activities.claude import Claude
+from activities.model import BatchStanding, KeyRefused, ProviderFault
+from domain.models import RunStatus, TaskStatus, Usage
+from domain.report import Report
+from simulator.log import Entry
+
+FOUR = """
+max_concurrency: 8
+latency: relaxed
+tasks: [{id: part, for_each: [1, 2, 3, 4], agent: hand, prompt: "Go {{ item }}."}]
+"""
+ONE = "tasks: [{id: only, agent: hand, prompt: Go., latency: relaxed}]"
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch is looked at again and again at once: nobody waits five seconds for it here."""
+    monkeypatch.setattr(batches, "LOOK_FIRST", timedelta(milliseconds=200))
+    monkeypatch.setattr(batches, "LOOK_AFTER_AN_ERROR", timedelta(milliseconds=200))
+    monkeypatch.setattr(batches, "FRESH", 0.1)
+
+
+def made(bench: Bench) -> list[Entry]:
+    """The requests that made a batch, or tried to."""
+    return [entry for entry in bench.simulator.log if entry.path.endswith("/batches")]
+
+
+def billed(bench: Bench) -> list[Entry]:
+    return [entry for entry in bench.simulator.log if entry.batch]
+
+
+async def report_of(bench: Bench, plan: str) -> Report:
+    async with asyncio.timeout(60):
+        return await (await bench.start(plan)).report()
+
+
+async def test_tasks_that_come_together_go_in_one_batch(crew: Bench) -> None:
+    """No call is made for them; what they cost is on the bill as part of a batch, and the report says so."""
+    crew.simulator.script([{"when": {"task": "part[2]"}, "then": {"answer": "Two."}}], batch_seconds=0.5)
+
+    report = await report_of(crew, FOUR)
+
+    assert report.status is RunStatus.COMPLETED
+    assert [task.batched for task in report.tasks] == 4 * [True]
+    assert report.outputs["part[2]"] == "Two."
+    assert [entry.batch_id for entry in billed(crew)] == 4 * [made(crew)[0].batch_id]
+    assert (len(made(crew)), crew.simulator.calls(), crew.simulator.peak) == (1, 4, 0)
+    assert report.tokens == Usage(
+        input=sum(entry.billed.input for entry in billed(crew)),
+        output=sum(entry.billed.output for entry in billed(crew)),
+    )
+    assert [task.attempts for task in report.tasks] == 4 * [1]
+
+
+async def test_a_task_waits_outside_for_its_batch(crew: Bench) -> None:
+    """It holds no place, and says what it waits for and until when; others go on, one at a time."""
+    crew.simulator.script([], batch_seconds=None)
+    plan = f"max_concurrency: 1\n{ONE[:-1]}, {{id: other, agent: hand, prompt: Go.}}]"
+    run = await crew.start(plan)
+
+    picture = await run.until(
+        lambda picture: (
+            picture.tasks["other"].status is TaskStatus.SUCCEEDED and picture.tasks["only"].status is TaskStatus.WAITING
+        )
+    )
+
+    wait = picture.tasks["only"].wait
+    assert wait is not None
+    assert wait.reason == "batch"
+    assert str(made(crew)[0].batch_id) in (wait.what or "")
+    assert wait.until is not None
+    crew.simulator.script([], batch_seconds=0)
+    report = await run.report()
+    assert [task.batched for task in report.tasks] == [True, False]
+
+
+@pytest.mark.parametrize("then", [{"fault": "api_error"}, {"expires": True}], ids=["errored", "expired"])
+async def test_a_request_that_a_batch_did_not_answer_is_an_attempt(crew: Bench, then: dict[str, Any]) -> None:
+    """The others keep their answers; it goes into another batch."""
+    crew.simulator.script([{"when": {"task": "part[3]", "nth": 1}, "then": then}], batch_seconds=0)
+
+    report = await report_of(crew, FOUR)
+
+    assert report.status is RunStatus.COMPLETED
+    assert [task.attempts for task in report.tasks] == [1, 1, 2, 1]
+    assert len(made(crew)) == 2
+    (vain,) = report.tasks[2].tries
+    assert vain.unsettled == vain.tokens == Usage()
+
+
+async def test_an_answer_that_was_cut_in_a_batch_is_a_failure_at_half_the_price(crew: Bench) -> None:
+    crew.simulator.script([{"then": {"answer_tokens": 2000}}], batch_seconds=0)
+
+    report = await report_of(crew, ONE)
+
+    (task,) = report.tasks
+    assert task.error is not None
+    assert (task.status, task.error.type, task.batched) == (TaskStatus.FAILED, "AnswerCut", True)
+    assert task.tokens.output == billed(crew)[0].billed.output == 1024
+
+
+async def test_a_batch_whose_making_was_not_confirmed_is_found_again(crew: Bench) -> None:
+    """The connection broke before the answer came, and the batch is there: it is not made twice."""
+    lost = {"when": {"batch": "create"}, "then": {"fault": "reset_before_headers"}}
+    crew.simulator.script([lost], batch_seconds=0.5)
+
+    report = await report_of(crew, FOUR)
+
+    assert report.status is RunStatus.COMPLETED
+    assert (len(made(crew)), len(billed(crew))) == (1, 4)
+    assert report.unsettled == Usage()
+
+
+async def test_a_batch_of_somebody_else_is_not_taken_for_ours(crew: Bench) -> None:
+    """Of the same size and the same time: its results tell that it is another one."""
+    model = crew.simulator
+    model.script([{"when": {"batch": "create", "nth": 1}, "then": {"fault": "reset_before_headers"}}], batch_seconds=0)
+
+    one, two = await asyncio.gather(report_of(crew, ONE), report_of(crew, ONE))
+
+    assert one.status is two.status is RunStatus.COMPLETED
+    assert (len(made(crew)), len(billed(crew))) == (2, 2)
+    assert one.unsettled == two.unsettled == Usage()
+
+
+async def test_when_no_batch_is_found_another_is_made_and_both_count(
+    crew: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The provider failed inside, and nobody knows whether it took it: the report says what it may have cost."""
+    monkeypatch.setattr(batches, "ON_ITS_WAY", timedelta())
+    crew.simulator.script([{"when": {"batch": "create", "nth": 1}, "then": {"fault": "bad_gateway"}}], batch_seconds=0)
+
+    report = await report_of(crew, ONE)
+
+    assert report.status is RunStatus.COMPLETED
+    assert [entry.status for entry in made(crew)] == [502, 200]
+    assert report.tasks[0].tries[0].error.type == "BatchLost"
+    assert report.unsettled.input > 0
+
+
+async def test_a_batch_that_the_provider_has_forgotten_is_made_again(crew: Bench) -> None:
+    crew.simulator.script([], batch_seconds=None)
+    run = await crew.start(ONE)
+    await run.until(lambda picture: picture.tasks["only"].status is TaskStatus.WAITING)
+
+    crew.simulator._provider.batches._all.clear()
+    crew.simulator.script([], batch_seconds=0)
+    report = await run.report()
+
+    assert report.status is RunStatus.COMPLETED
+    assert [task.attempts for task in report.tasks] == [2]
+    assert report.tasks[0].tries[0].error.type == "BatchLost"
+
+
+async def test_a_limit_at_the_making_is_a_wall_and_no_attempt(crew: Bench) -> None:
+    limit = {"when": {"batch": "create", "nth": 1}, "then": {"fault": "rate_limit", "retry_after": 1}}
+    crew.simulator.script([limit], batch_seconds=0)
+
+    report = await report_of(crew, ONE)
+
+    assert [entry.status for entry in made(crew)] == [429, 200]
+    assert (report.status, report.tasks[0].attempts) == (RunStatus.COMPLETED, 1)
+
+
+async def test_a_provider_that_cannot_be_looked_at_costs_nothing(crew: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch is not touched by it: the task comes again, with no attempt used."""
+    look, troubles = Claude.batch, [ProviderFault("it failed"), KeyRefused("no")]
+
+    async def at_first_not(model: Claude, id: str) -> BatchStanding | None:
+        if troubles:
+            raise troubles.pop()
+        return await look(model, id)
+
+    monkeypatch.setattr(Claude, "batch", at_first_not)
+    crew.simulator.script([], batch_seconds=0)
+
+    report = await report_of(crew, ONE)
+
+    assert not troubles
+    assert (report.status, report.tasks[0].attempts, len(made(crew))) == (RunStatus.COMPLETED, 1, 1)
+
+
+async def test_a_pause_holds_also_for_a_batch_that_is_being_collected(
+    crew: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From its acknowledgement on nothing is sent."""
+    monkeypatch.setattr(batch_collecting, "MOMENT", 3.0)
+    crew.simulator.script([], batch_seconds=0)
+    run = await crew.start(FOUR)
+    await run.until(lambda picture: len(picture.of(TaskStatus.RUNNING)) == 4)
+
+    await crew.client.pause(run.id, by="somebody")
+    picture = await run.until(lambda picture: len(picture.of(TaskStatus.WAITING)) == 4)
+    assert {task.wait.reason for task in picture.tasks.values() if task.wait} == {"pause"}
+    assert made(crew) == []
+    await crew.client.resume(run.id, by="somebody")
+    report = await run.report()
+
+    assert (report.status, len(made(crew))) == (RunStatus.COMPLETED, 1)
+
+
+async def test_a_cancelled_run_does_not_wait_for_its_batch(crew: Bench) -> None:
+    crew.simulator.script([], batch_seconds=None)
+    run = await crew.start(ONE)
+    await run.until(lambda picture: picture.tasks["only"].status is TaskStatus.WAITING)
+
+    await run.handle.cancel()
+    closed: Awaitable[object] = run.closed()
+    await asyncio.wait_for(closed, 30)
+
+    assert (await run.report()).status is RunStatus.CANCELLED
