@@ -153,6 +153,8 @@ class RunClient(RunReader):
         return then.model_copy(update={"prices": None}) == plan.model_copy(update={"prices": None})
 
     async def _start(self, run: str, input: RunInput, plan: Plan, queue: str) -> None:
+        known = plan.prices.models if plan.prices is not None else {}
+        priced = all(agent.model in known for agent in plan.agents)
         try:
             await self._temporal.start_workflow(
                 SupervisorWorkflow.run,
@@ -162,7 +164,9 @@ class RunClient(RunReader):
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 memo={"plan_ref": input.plan_ref, "simulated": input.simulated},
-                search_attributes=attributes_of(input.name, RunStatus.RUNNING) if input.attributes else None,
+                search_attributes=attributes_of(input.name, RunStatus.RUNNING, priced=priced)
+                if input.attributes
+                else None,
                 static_summary=run_summary(plan, simulated=input.simulated),
                 static_details=run_details(run, plan, simulated=input.simulated),
             )

@@ -7,19 +7,22 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from conftest import Bench, Run
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
+from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError
 
+from attributes import COST
 from client import OtherPlan, SteeringRefused
 from domain.events import EventType
 from domain.models import RunStatus, TaskStatus
 from domain.planning import plan_from_text
-from domain.prices import PriceList
+from domain.prices import Price, PriceList
 from domain.registry import Registry
 from domain.report import Report, TaskReport
 from domain.runs import RunSummary
@@ -408,6 +411,25 @@ async def test_the_same_plan_at_other_prices_is_the_same_run(crew: Bench, regist
     assert again == "dearer"
     assert (await crew.client.picture("dearer")).plan.prices is None
     assert len(crew.simulator.log) == 4
+
+
+async def test_what_a_run_has_cost_is_the_same_everywhere(crew: Bench, registry: Registry) -> None:
+    """In its report, in its result, and in the search attribute."""
+    planned = plan_from_text(DIAMOND, file="test.yaml", registry=registry, folder=crew.folder)
+    rate = Price(input=Decimal(1), output=Decimal(10), cache_read=Decimal(0), cache_write=Decimal(0))
+    prices = PriceList(source="s", date="d", models={agent.model: rate for agent in planned.plan.agents})
+    priced = replace(planned, plan=planned.plan.model_copy(update={"prices": prices}))
+
+    id = await crew.client.submit(priced, id=None, simulated=True, queue=crew.queue)
+
+    run = Run(id, crew.client, crew.temporal)
+    report, summary = await run.report(), await run.handle.result()
+    billed = [entry.billed for entry in crew.simulator.log]
+    expected = sum(Decimal(call.input + 10 * call.output) for call in billed) / 1_000_000
+    found = (await run.handle.describe()).typed_search_attributes
+    assert report.cost.actual_usd == expected > 0
+    assert Decimal(summary.cost_usd or "0") == expected
+    assert found[SearchAttributeKey.for_float(COST)] == float(expected)
 
 
 async def test_an_id_belongs_to_its_plan(crew: Bench) -> None:

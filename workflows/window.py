@@ -114,8 +114,11 @@ class Window:
             workflow.upsert_search_attributes([STATUS.value_set(status.value)])
 
 
-def attributes_of(plan: str, status: RunStatus) -> TypedSearchAttributes:
-    """The search attributes of a run in this state. Its cost is put in at its end, and is 0 until then."""
-    return TypedSearchAttributes(
-        [SearchAttributePair(PLAN, plan), SearchAttributePair(STATUS, status.value), SearchAttributePair(COST, 0.0)]
-    )
+def attributes_of(plan: str, status: RunStatus, *, priced: bool = False) -> TypedSearchAttributes:
+    """The search attributes of a run in this state.
+
+    One whose models all have a price begins with a cost of nothing, and is told the true one at its end: so a server
+    that does not know that attribute says so at submit, and not when the run ends.
+    """
+    found = [SearchAttributePair(PLAN, plan), SearchAttributePair(STATUS, status.value)]
+    return TypedSearchAttributes([*found, SearchAttributePair(COST, 0.0)] if priced else found)
