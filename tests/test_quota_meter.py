@@ -102,7 +102,7 @@ async def test_all_that_wait_are_drawn_for_in_one_ask() -> None:
 
 async def test_what_a_call_did_not_use_goes_to_the_next() -> None:
     """Output is counted with all that may come; the answer says what came."""
-    async with metered(limited(output=100)) as (meter, counter):
+    async with metered(limited(output=100), patience=90) as (meter, counter):
         callers = Callers(meter)
         callers.come("first", wish())
         await callers.until_begun(1)
