@@ -101,7 +101,8 @@ def brief_for(
     placed = set(places)
     given = {input.task: input for input in inputs if input.ref is not None}
     # Texts of files and results are in the seal by their references, which are hashes.
-    marks = Marks([task.model_dump(mode="json"), [input.model_dump(mode="json") for input in inputs], note])
+    told = task.model_dump(mode="json", exclude={"latency", "shares"})  # how it is asked, and not what
+    marks = Marks([told, [input.model_dump(mode="json") for input in inputs], note])
     documents = [
         *(Material(file.path, "a file of the plan", file.ref) for file in task.files),
         *(Material(name, _source(input), input.ref or "") for name, input in given.items() if name not in placed),

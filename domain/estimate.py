@@ -6,18 +6,19 @@ a guess. High is what it comes to when every attempt is used and every answer is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 
 from domain.chart import Chart
 from domain.costs import total
-from domain.forecast import Forecast, Level, Outlook, Spread, forecast_of
+from domain.forecast import DENSE, Forecast, Level, Outlook, Spread, forecast_of
 from domain.graph import in_order, needs_of
 from domain.models import Pace, Plan, Task
-from domain.prices import Price, Usd, cost_of, worst_cost
+from domain.prices import NOTHING, Price, Usd, cost_of, worst_cost
 from domain.progress import outline_of
 from domain.quota.terms import Measure, Terms, lane_of
 from domain.sizing import Layout
+from domain.summarizing import SUMMARIZER_TOKENS, most_read, summarizer_for
 from domain.values import Usage, Value
 
 
@@ -69,7 +70,7 @@ def estimate_of(plan: Plan, outlook: Outlook) -> Estimate:
             id=id,
             agent=agents[task.agent].label,
             model=agents[task.agent].model,
-            usd=_money(prices.get(agents[task.agent].model), forecasts[id], task.attempts),
+            usd=_money(prices.get(agents[task.agent].model), forecasts[id], task.attempts, _aside(plan, task, prices)),
             tokens=_tokens(forecasts[id], task.attempts),
             seconds=forecasts[id].seconds,
             answers=forecasts[id].answers,
@@ -110,13 +111,22 @@ def _tokens(one: Forecast, attempts: int) -> TokenSpread:
     )
 
 
-def _money(price: Price | None, one: Forecast, attempts: int) -> Spread[Usd] | None:
-    if price is None:
+def _aside(plan: Plan, task: Task, prices: Mapping[str, Price]) -> Decimal | None:
+    """What a call for the summary of a result may cost, if it takes one: its agent is asked to give it by itself."""
+    if not task.summarise:
+        return NOTHING
+    price = prices.get(summarizer_for(plan, task).model)
+    read = Usage(input=most_read(task) // DENSE, output=SUMMARIZER_TOKENS)
+    return None if price is None else worst_cost(price, read)
+
+
+def _money(price: Price | None, one: Forecast, attempts: int, aside: Decimal | None) -> Spread[Usd] | None:
+    if price is None or aside is None:
         return None
     return Spread[Usd](
         low=cost_of(price, Usage(input=one.input.low, output=one.output.low)),
         likely=cost_of(price, Usage(input=one.input.likely, output=one.output.likely)),
-        high=worst_cost(price, Usage(input=one.input.high, output=one.output.high)) * attempts,
+        high=(worst_cost(price, Usage(input=one.input.high, output=one.output.high)) + aside) * attempts,
     )
 
 

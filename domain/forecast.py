@@ -12,8 +12,9 @@ from pydantic import JsonValue
 
 from domain.briefing import INPUTS_LIMIT, Brief, brief_for
 from domain.experience import NONE, Experience
-from domain.models import Agent, Input, Need, Placement, Plan, Task, TaskStatus
+from domain.models import Agent, Form, Input, Need, Placement, Plan, Task, TaskStatus
 from domain.quota.terms import Terms
+from domain.summaries import SUMMARY_BYTES
 from domain.values import Value
 
 BYTES_PER_TOKEN = 4
@@ -42,10 +43,9 @@ CarriedBytes = Callable[[Need], int]
 """How many bytes of a result an edge passes on at most."""
 
 
-def whole(need: Need) -> int:
-    """A result goes down whole, as far as a brief has room."""
-    del need
-    return INPUTS_LIMIT
+def as_passed(need: Need) -> int:
+    """A result goes down whole, as far as a brief has room, or as its summary."""
+    return SUMMARY_BYTES if need.form is Form.SUMMARY else INPUTS_LIMIT
 
 
 class Spread(Value, Generic[T]):
@@ -71,7 +71,7 @@ class Outlook:
     """What earlier runs have taught, by agent and version."""
     terms: Terms | None = None
     """What a minute allows."""
-    carried: CarriedBytes = whole
+    carried: CarriedBytes = as_passed
 
 
 @dataclass(frozen=True)

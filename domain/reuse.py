@@ -19,7 +19,10 @@ from domain.progress import Ended
 from domain.report import Decision
 
 NOT_TOLD = frozenset(
-    {"needs", "quorum", "approval", "priority", "deadline", "timeout", "time_limit", "attempts", "summarise"}
+    {
+        *("needs", "quorum", "approval", "priority", "deadline", "timeout", "time_limit", "attempts"),
+        *("summarise", "latency", "shares"),
+    }
 )
 """What of a task changes when, whether or how often its agent is asked, and nothing of what it is told.
 
