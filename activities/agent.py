@@ -275,7 +275,8 @@ class AgentActivities:
             await self._called_off(attempt, number, reader)
             raise TurnedAway(Stopped(why=str(over))) from None
         except asyncio.CancelledError:
-            await self._called_off(attempt, number, reader)
+            if _is_wanted_no_more():
+                await self._called_off(attempt, number, reader)
             raise
         except ModelError as error:
             hold.refused(error)
@@ -420,6 +421,12 @@ def _still_wanted() -> bool:
     """
     why = activity.cancellation_details()
     return why is not None and not (why.cancel_requested or why.worker_shutdown)
+
+
+def _is_wanted_no_more() -> bool:
+    """Whether the task was cancelled: nobody comes again, and finds out what became of the call."""
+    why = activity.cancellation_details()
+    return why is not None and why.cancel_requested
 
 
 def _worker_stops() -> bool:
