@@ -39,7 +39,7 @@ from terminal.words import (
     time_of,
 )
 
-VERSION = "0.4.0"
+VERSION = "0.5.0"
 
 app = typer.Typer(
     help="Hand over a plan of agent tasks in the evening, read a truthful report in the morning.",
