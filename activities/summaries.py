@@ -16,7 +16,7 @@ import structlog
 from activities.attempts import Attempt, CallFailed, TurnedAway, failure, spent_in_vain
 from activities.briefs import Briefs
 from activities.keeping import Keeper
-from activities.ledger import Landed
+from activities.ledger import Landed, Setbacks
 from domain.models import Answered, Parked, Spent, Stopped, Try, WallKind
 from domain.summaries import Parted, beginning, is_its_own
 
@@ -90,14 +90,14 @@ class Summaries:
             if (wait := _own_wait(turned)) is not None:
                 raise wait from None
             log.warning("summary_failed", error="wall")
-            before = await self._keeper.setbacks(aside)
+            before = await self._in_vain(aside)
             return Summary(beginning(text), tries=spent_in_vain(before.all, aside.start), whole=before.whole)
         except CallFailed as failed:
             return await self._failed(aside, text, failed)
         said = landed.completion
         made = said.text.strip() if said.stop_reason in USABLE else ""
         log.info("summary_made", used=bool(made), seconds=round(monotonic() - began, 3), reused=reused)
-        before = await self._keeper.setbacks(aside, but=landed.number)
+        before = await self._in_vain(aside, but=landed.number)
         return Summary(
             beginning(made or text),
             aside=(Spent(model=aside.brief.model, usage=said.usage),),
@@ -115,6 +115,9 @@ class Summaries:
         log.warning("summary_failed", error=type(failed.why).__name__)
         tries = (*spent_in_vain(before.all, aside.start), aside.tried(failed))
         return Summary(beginning(text), tries=tries, whole=before.whole)
+
+    async def _in_vain(self, aside: Attempt, *, but: int | None = None) -> Setbacks:
+        return await self._keeper.setbacks(aside, but=but)
 
 
 def _own_wait(turned: TurnedAway) -> TurnedAway | None:

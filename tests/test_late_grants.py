@@ -14,7 +14,7 @@ from conftest import eventually
 from counter import LANE, Counter
 from doorway import Doorway, opened
 
-from activities import agent
+from activities import calling
 from activities.gate import Standing
 from activities.meter import Hold, Wish
 from activities.quota_meter import QuotaMeter
@@ -142,7 +142,7 @@ async def test_a_call_whose_grants_are_always_too_late_goes_back_to_its_run(
     simulator: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It uses no attempt, and holds no worker up for ever."""
-    monkeypatch.setattr(agent, "DRAW_AGAIN", 0.2)
+    monkeypatch.setattr(calling, "DRAW_AGAIN", 0.2)
     async with opened(open_store(str(tmp_path / "store")), simulator.url, meter=LateMeter()) as door:
         parked = await door.parked()
 
