@@ -16,13 +16,14 @@ from domain import purse
 from domain.course import Course
 from domain.events import EventType
 from domain.models import Plan, RunStatus, TaskStatus, Usage
-from domain.planning import plan_from_text
+from domain.planning import Planned, plan_from_text
 from domain.prices import cost_of
 from domain.progress import outline_of
 from domain.registry import Registry
 from domain.report import Report
 from embedded import Worker
 from folder import PlanFolder
+from heritage import successor
 from prices import price_list, priced
 from runtime import Mode
 from simulator.server import Simulator
@@ -221,3 +222,22 @@ async def test_no_kill_overspends_or_forgets(home: Home, registry: Registry, die
 
     assert report.census.succeeded >= 1
     check_the_books(report, simulator, budget)
+
+
+async def test_a_retry_goes_on_with_the_money_of_its_family(payer: Payer, crew: Bench) -> None:
+    """What the first run has spent counts, and what it has done is not paid again."""
+    first = await payer.start(FIFTY, calls=5)
+    before = await first.report()
+    done = len(crew.simulator.log)
+    budget = payer.budget * 2
+
+    found = await successor(crew.client, first.id, (), {"budget": budget})
+    planned = Planned(plan=found.plan, contents={}, sources={}, warnings=())
+    queue = crew.queue
+    id = await crew.client.submit(planned, id=found.id, simulated=True, queue=queue, heritage=found.heritage)
+    report = await Run(id, crew.client, crew.temporal).report()
+
+    assert before.status is RunStatus.BUDGET_STOPPED
+    assert report.cost.before_usd == before.cost.actual_usd
+    assert report.census.succeeded == len(crew.simulator.log) > done
+    assert billed(crew.simulator) == report.cost.before_usd + (report.cost.actual_usd or 0) <= budget

@@ -23,7 +23,7 @@ RESULTS = f"""
 max_concurrency: 12
 tasks:
   - {{id: source, agent: hand, prompt: Tell., max_tokens: 8000}}
-  - {{id: part, for_each: [{TWELVE}], agent: hand, needs: {{source: {{pass: full}}}}, prompt: "Look at {{{{ item }}}}."}}
+  - {{id: part, for_each: [{TWELVE}], agent: hand, needs: {{source: {{pass: full}}}}, prompt: "Look: {{{{ item }}}}."}}
 """
 LONG = "A line of the guide that everybody reads.\n" * 500
 """About 5,000 tokens: the model of the bench keeps 4,096 and more."""
