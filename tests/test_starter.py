@@ -31,11 +31,11 @@ tasks:
 MISTAKES = """
 name: many mistakes
 max_concurrency: 0
-budget_usd: 5
+budget_usd: nothing
 tasks:
   - {id: a, agent: wrter, prompt: Hello., needs: [b]}
   - {id: b, agent: writer, prompt: "{{ nobody }}", needs: [a]}
-  - {id: a, agent: writer, promt: Hello.}
+  - {id: a, agent: writer, promt: Hello., review: yes}
 """
 
 

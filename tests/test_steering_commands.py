@@ -310,7 +310,7 @@ def test_wrong_words_are_refused_before_the_run_hears_them(home: Home, tmp_path:
         again = home("retry", run)
 
         assert (unknown.returncode, "Did you mean 'publish'?" in unknown.stderr) == (2, True)
-        assert (nothing.returncode, nothing.stderr) == (2, "Say what to set: --max-concurrency N.\n")
+        assert (nothing.returncode, nothing.stderr) == (2, "Say what to set: --max-concurrency N or --budget USD.\n")
         assert (long.returncode, "at most 2,000 characters" in long.stderr) == (2, True)
         assert refused.returncode == 1
         assert "'draft' does not wait for approval" in json.loads(refused.stdout)["error"]["message"]

@@ -136,7 +136,7 @@ async def test_lines_tell_every_change_and_the_end(crew: Bench) -> None:
 
     assert list(documents[0]) == [
         *("schema", "run", "name", "status", "simulated", "provider", "census", "started", "finished", "duration_s"),
-        *("tokens", "attention", "tasks"),
+        *("cost", "tokens", "attention", "tasks"),
     ]
     assert {document["schema"] for document in documents} == {"nightcrew.watch/1"}
     at_work = [document["tasks"][0] for document in documents if document["census"]["running"]]
