@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 
+from domain.cached import likely_usage
 from domain.chart import Chart
 from domain.costs import total
 from domain.forecast import DENSE, Forecast, Level, Outlook, Spread, forecast_of
 from domain.graph import in_order, needs_of
-from domain.models import Pace, Plan, Task
+from domain.models import Latency, Pace, Plan, Task
 from domain.prices import NOTHING, Price, Usd, cost_of, worst_cost
 from domain.progress import outline_of
 from domain.quota.terms import Measure, Terms, lane_of
@@ -65,12 +66,15 @@ def estimate_of(plan: Plan, outlook: Outlook) -> Estimate:
     forecasts: dict[str, Forecast] = {}
     for id in in_order(needs_of(plan)):
         forecasts[id] = forecast_of(plan, tasks[id], agents[tasks[id].agent], forecasts, outlook)
+    likely = likely_usage(plan, forecasts, outlook)
     found = tuple(
         TaskEstimate(
             id=id,
             agent=agents[task.agent].label,
             model=agents[task.agent].model,
-            usd=_money(prices.get(agents[task.agent].model), forecasts[id], task.attempts, _aside(plan, task, prices)),
+            usd=_money(
+                prices.get(agents[task.agent].model), task, forecasts[id], likely[id], _aside(plan, task, prices)
+            ),
             tokens=_tokens(forecasts[id], task.attempts),
             seconds=forecasts[id].seconds,
             answers=forecasts[id].answers,
@@ -120,13 +124,17 @@ def _aside(plan: Plan, task: Task, prices: Mapping[str, Price]) -> Decimal | Non
     return None if price is None else worst_cost(price, read)
 
 
-def _money(price: Price | None, one: Forecast, attempts: int, aside: Decimal | None) -> Spread[Usd] | None:
+def _money(price: Price | None, task: Task, one: Forecast, likely: Usage, aside: Decimal | None) -> Spread[Usd] | None:
+    """What a task may cost. Who can wait pays half; at most it is counted as if nobody gave a discount."""
     if price is None or aside is None:
         return None
+    batched = task.latency is Latency.RELAXED
+    cost = cost_of(price, likely, batched=batched)
+    short = cost_of(price, Usage(input=one.input.low, output=one.output.low), batched=batched)
     return Spread[Usd](
-        low=cost_of(price, Usage(input=one.input.low, output=one.output.low)),
-        likely=cost_of(price, Usage(input=one.input.likely, output=one.output.likely)),
-        high=(worst_cost(price, Usage(input=one.input.high, output=one.output.high)) + aside) * attempts,
+        low=min(short, cost),
+        likely=cost,
+        high=(worst_cost(price, Usage(input=one.input.high, output=one.output.high)) + aside) * task.attempts,
     )
 
 
