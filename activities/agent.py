@@ -78,7 +78,8 @@ class AgentActivities:
             try:
                 return AgentReply(outcome=await self._pass_the_door(request, pulse))
             except OtherStore as other:
-                return AgentReply(outcome=Parked(why="worker", what=str(other), until=other.until))
+                first = activity.info().attempt == 1  # then nothing was asked in this start
+                return AgentReply(outcome=Parked(why="worker", what=str(other), until=other.until, accounted=first))
             except asyncio.CancelledError:
                 if not _worker_stops():
                     raise

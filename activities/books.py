@@ -13,6 +13,9 @@ from activities.ledger import Intent, Kept, Setback, step_key
 from domain.models import Account, Spent
 from store import Store, StoreError
 
+CLOSED = "closed"
+"""The entry that says that the account of a step was made up."""
+
 Entry = TypeVar("Entry", Intent, Kept, Setback)
 
 
@@ -36,7 +39,8 @@ class Books:
         return tuple([line.spent for line in await self._lines(run, task, step)])
 
     async def account(self, run: str, task: str, step: int) -> Account:
-        """All that is known of a step."""
+        """All that is known of a step that is over. It is closed first: whoever intends a call later makes none."""
+        await self._store.record(f"{step_key(run, task, step)}/{CLOSED}", {"closed": True})
         lines = await self._lines(run, task, step)
         cut = [line.setback for line in lines if line.setback is not None and line.setback.output_ref is not None]
         return Account(
@@ -46,6 +50,10 @@ class Books:
             output_bytes=cut[-1].output_bytes if cut else 0,
         )
 
+    async def is_closed(self, run: str, task: str, step: int) -> bool:
+        """Whether the account of a step was made up. Who has written an intent before it was is in that account."""
+        return await self._store.recorded(f"{step_key(run, task, step)}/{CLOSED}") is not None
+
     async def _lines(self, run: str, task: str, step: int) -> list[Line]:
         """The requests in the order in which they were intended."""
         names: defaultdict[str, list[str]] = defaultdict(list)
@@ -54,7 +62,8 @@ class Books:
             names[content].append(name)
         found: list[Line] = []
         for content, there in names.items():
-            numbers = [int(name.removeprefix("intent-")) for name in there if name.startswith("intent-")]
+            given = (name.removeprefix("intent-") for name in there if name.startswith("intent-"))
+            numbers = [int(number) for number in given if number.isdecimal()]
             found += await self._of_call(content, sorted(numbers))
         return sorted(found, key=lambda line: line.intent.at)
 

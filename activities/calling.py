@@ -38,6 +38,14 @@ DRAW_AGAIN = PATIENCE / 2
 """Seconds for which a call whose grants come too late is drawn for anew; then its task goes back to its run."""
 
 
+class Overtaken(Exception):
+    """Another worker has brought the answer while this one waited for its turn: there is nothing to ask."""
+
+    def __init__(self, landed: Landed) -> None:
+        super().__init__("the answer is there")
+        self.landed = landed
+
+
 class TooLate(Exception):
     """The grant must not be used any more: the call is not made, and drawn for anew."""
 
@@ -119,9 +127,11 @@ class Calls:
                     intent = late.intent
                     if monotonic() - asked > DRAW_AGAIN:
                         raise TurnedAway(TOO_SLOW) from None
+                except Overtaken as there:
+                    return there.landed
                 except GivenBack as back:
                     raise TurnedAway(back.parked) from None
-        except TurnedAway:
+        except (TurnedAway, asyncio.CancelledError):
             if intent is not None:
                 await self._keeper.note(attempt, intent, attempt.not_made())
             raise
@@ -147,9 +157,13 @@ class Calls:
     async def _intend(self, attempt: Attempt) -> int:
         """Write down that the call is about to be made, if what is set aside for the task covers it."""
         try:
-            return await self._keeper.intend(attempt)
+            number = await self._keeper.intend(attempt)
         except NotCovered as short:
             raise TurnedAway(Parked(why="budget", what=str(short))) from None
+        if (landed := await self._keeper.landed(attempt)) is not None:
+            await self._keeper.note(attempt, number, attempt.not_made())
+            raise Overtaken(landed)
+        return number
 
     async def _fly_now(
         self, attempt: Attempt, pulse: Pulse, hold: Hold, number: int, *, turn: Turn, waited: float

@@ -9,9 +9,10 @@ from typing import Any, TypeVar
 
 import structlog
 
-from activities.attempts import Attempt
+from activities.attempts import Attempt, TurnedAway
 from activities.books import Books
 from activities.ledger import Intent, Landed, Ledger, Setback, Setbacks
+from domain.models import Stopped
 from store import Store, StoreUnavailable
 
 KEEP_PATIENCE = 10.0
@@ -45,7 +46,13 @@ class Keeper:
         async def covered() -> None:
             attempt.check_cover(await self._books.calls(request.run, request.task, request.step))
 
-        return await self._ledger.intend(attempt.entry, attempt.intent(batch), covered if attempt.is_capped else None)
+        check = covered if attempt.is_capped else None
+        number = await self._ledger.intend(attempt.entry, attempt.intent(batch), check)
+        if await self._books.is_closed(request.run, request.task, request.step):
+            # The run has given the task up and counted its cost, as after a long cut of the network.
+            await self.note(attempt, number, attempt.not_made())
+            raise TurnedAway(Stopped(why="the task has ended meanwhile"))
+        return number
 
     async def keep(self, attempt: Attempt, landed: Landed) -> Landed:
         """Write down an answer, and give the one that stands. It is tried until it is done: nobody shall pay it again.

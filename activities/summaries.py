@@ -80,7 +80,7 @@ class Summaries:
         brief, agent = await self._briefs.for_summary(attempt.request, text)
         timeout = min(agent.timeout or TIMEOUT, LONGEST)
         request = attempt.request.model_copy(update={"timeout": timeout, "probe": False})
-        return replace(attempt, request=request, brief=brief, agent=agent, aside=True)
+        return replace(attempt, request=request, brief=brief, agent=agent, aside=True, relaxed=False)
 
     async def _made(self, aside: Attempt, text: str, ask: Ask) -> Summary:
         began = monotonic()

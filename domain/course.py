@@ -268,7 +268,8 @@ class Course:
         if parked.why == "batch":
             draft.wave.pop(id, None)  # it may take a day: the next wave does not wait for it
         if parked.wall is None:
-            if parked.why == "wall":  # on the way to its summary: it says nothing of the wall that it may be sent to
+            if parked.why == "wall" and self.chart.outline.counted:
+                # On the way to its summary: it says nothing of the wall that it may be sent to.
                 draft.probes_no_more(id)
                 draft.wave.pop(id, None)
             return settling.park(draft, id, _own_wait(draft, id, parked))

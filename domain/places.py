@@ -28,7 +28,8 @@ def fill(chart: Chart, draft: Draft) -> tuple[list[str], bool]:
     busy = Counter(chart.tasks[id].agent for id in draft.active)
     starts: list[str] = []
     carried = 0
-    while len(draft.active) < places and not (draft.active and purse.short(draft)):
+    held_up = purse.holds_up(chart, draft)
+    while len(draft.active) < places and not (draft.active and held_up):
         full = {agent for agent, pool in outline.pools.items() if busy[agent] >= pool}
         rank = min((rank for agent, rank in _firsts(chart, draft) if agent not in full), default=None)
         if rank is None:
@@ -39,7 +40,8 @@ def fill(chart: Chart, draft: Draft) -> tuple[list[str], bool]:
             return starts, True
         draft.ready[task.agent].remove(rank)
         if not purse.reserve(chart, draft, task.id):
-            purse.wait_for_money(chart, draft, task.id)  # nobody passes it while something is at work that will settle
+            purse.wait_for_money(chart, draft, task.id)
+            held_up = held_up or purse.is_awaited(chart, draft, task.id)  # nobody passes it while others may settle
             continue
         carried += len(task.needs)
         busy[task.agent] += 1

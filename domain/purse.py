@@ -105,7 +105,7 @@ def attempts(chart: Chart, progress: Progress, id: str) -> int:
 def cap(chart: Chart, progress: Progress, id: str) -> Decimal | None:
     """What the calls of a task may cost in this step: what is set aside now, and what its starts have told before."""
     held = progress.reserved.get(id)
-    if held is None or chart.price(id) is None:
+    if held is None or chart.price(id) is None or limit(chart, progress) is None:
         return None
     return held.usd + progress.told.get(id, Told()).usd
 
@@ -135,6 +135,17 @@ def short(state: State) -> list[str]:
     return [id for id, wait in state.parked.items() if wait.why == "budget"]
 
 
+def is_awaited(chart: Chart, draft: Draft, id: str) -> bool:
+    """Whether a task that waits for money may get it when all that is at work has settled."""
+    most, worst = limit(chart, draft), worst_call(chart, draft, id)
+    return most is None or worst is None or worst <= most - draft.before - draft.spent
+
+
+def holds_up(chart: Chart, draft: Draft) -> bool:
+    """Whether others must wait behind a task that waits for money."""
+    return any(is_awaited(chart, draft, id) for id in short(draft))
+
+
 def look_again(chart: Chart, draft: Draft) -> None:
     """Let those that waited for money stand in line again, in their order, as far as it reaches now."""
     waiting = short(draft)
@@ -145,7 +156,7 @@ def look_again(chart: Chart, draft: Draft) -> None:
         worst = worst_call(chart, draft, id) or NOTHING
         if there is not None:
             if worst > there:
-                if draft.active:
+                if draft.active and is_awaited(chart, draft, id):
                     return  # nobody passes the first: what is at work will settle
                 continue
             there -= worst
@@ -156,7 +167,9 @@ def look_again(chart: Chart, draft: Draft) -> None:
 def is_broke(chart: Chart, draft: Draft) -> bool:
     """Whether nothing is at work, nothing can start, and nothing but money is awaited."""
     stuck = bool(draft.parked) and not draft.active and not any(draft.ready.values())
-    return chart.outline.on_budget == "stop" and stuck and all(wait.why == "budget" for wait in draft.parked.values())
+    if draft.owing or chart.outline.on_budget != "stop":  # what is owed may be less than what counts for it now
+        return False
+    return stuck and all(wait.why == "budget" for wait in draft.parked.values())
 
 
 def stop(chart: Chart, draft: Draft) -> None:

@@ -163,6 +163,8 @@ class Requests:
 
     def _set_budget(self, draft: Draft, budget: Decimal) -> None:
         """What is spent or may be spent by calls at work cannot be taken back: a budget below that would be a lie."""
+        if not self._chart.outline.counted:
+            raise Refused("the money of a run that an earlier release began is not counted")
         if unpriced := sorted({*self._chart.outline.models.values()} - self._chart.outline.prices.keys()):
             raise Refused(f"there is no price for the model {unpriced[0]!r}, so its money cannot be counted")
         if purse.limit(self._chart, draft) == budget:

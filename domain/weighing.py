@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from domain.briefing import INPUTS_LIMIT, REASON_LIMIT, Brief, brief_for
+from domain.cutting import NOTE_BYTES
 from domain.models import Input, Placement, Plan, Task, TaskStatus
 from domain.summarizing import most_read, summary_brief
 
@@ -17,8 +18,8 @@ BLOCK = 64
 LABEL = 300
 """Bytes around one input beside its name: where it is from, its marks, and the note of a cut."""
 
-LONGEST_LETTER = 4
-"""Bytes that a character takes at most."""
+LONGEST_LETTER = 6
+"""Bytes that a character takes at most where it is written as JSON."""
 
 
 def weight(brief: Brief) -> int:
@@ -30,7 +31,8 @@ def weight(brief: Brief) -> int:
 def fixed_weight(plan: Plan, task: Task) -> int:
     """What a task's brief weighs before anything is put into it: no file, no result, no note."""
     nothing = tuple(Input(task=need.task, status=TaskStatus.SKIPPED, why="") for need in task.needs)
-    return weight(brief_for(plan, task, nothing, {file.ref: "" for file in task.files}))
+    files = NOTE_BYTES * len(task.files)  # each of them may be cut, and says so
+    return weight(brief_for(plan, task, nothing, {file.ref: "" for file in task.files})) + files
 
 
 def aside_weight(plan: Plan, task: Task) -> int:
@@ -58,7 +60,7 @@ def heaviest(
         places = repeated.get(input.task, 1)
         given += size * places
         labels += (LABEL + 2 * len(input.task.encode()) + BLOCK) * places
-        labels += min(len((input.why or "").encode()), REASON_LIMIT * LONGEST_LETTER) * 2
+        labels += min(len(input.why or ""), REASON_LIMIT) * LONGEST_LETTER
     noted = LABEL + len(note.encode()) if note else 0
     return fixed + min(given, INPUTS_LIMIT) + labels + noted
 

@@ -120,6 +120,37 @@ def test_nobody_passes_the_first_that_does_not_fit_while_something_is_at_work() 
     assert run.progress.parked["large"].why == "budget"
 
 
+def test_one_that_never_fits_holds_nobody_up() -> None:
+    run = tasks("huge", "a", "b", "c", budget=9 * CALL, places=3)
+    run.course.chart.tasks["huge"] = run.course.chart.tasks["huge"].model_copy(update={"weight": 2000})
+
+    assert run.launch() == ("a", "b", "c")
+    assert run.progress.parked["huge"].why == "budget"
+
+
+def test_a_run_does_not_stop_while_money_is_owed_to_it() -> None:
+    """What a stopped task has cost is asked of the ledger, and may leave enough for the next."""
+    run = tasks("a", "b", budget=3 * CALL, places=1)
+    run.launch()
+    run.result("a", Stopped(why="the task was cancelled"))
+
+    assert run.launch() == ()
+    assert run.course.status(run.progress) is RunStatus.WAITING
+    run.take(run.course.settled(run.progress, run.progress.owing[0], Account(), run.now))
+
+    assert run.launch() == ("b",)
+
+
+def test_without_a_budget_nothing_is_refused_at_the_door() -> None:
+    limited, free = tasks("a", budget=CALL), tasks("a", budget=None)
+
+    for run in limited, free:
+        run.launch()
+
+    assert purse.cap(limited.course.chart, limited.progress, "a") == CALL
+    assert purse.cap(free.course.chart, free.progress, "a") is None
+
+
 def test_a_run_that_cannot_pay_for_anything_more_stops_and_keeps_what_it_has() -> None:
     run = tasks("a", "b", "c", budget=CALL, places=1)
     run.launch()
@@ -314,7 +345,7 @@ def told(draw: Draw) -> tuple[Plan, Task, tuple[Input, ...], dict[str, str], str
             inputs.append(Input(task=need, status=TaskStatus.SKIPPED, why=draw(st.one_of(st.none(), texts))))
     files = []
     for name in draw(st.lists(st.sampled_from(["x.md", "y/z.md"]), unique=True)):
-        text = draw(texts)
+        text = draw(texts) * draw(st.sampled_from([1, 1, 5_000]))
         ref = ref_of(text.encode())
         content[ref] = text
         files.append(File(path=name, ref=ref, size=len(text.encode())))

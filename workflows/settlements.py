@@ -13,6 +13,9 @@ with workflow.unsafe.imports_passed_through():
     from domain.progress import Owed
     from workflows import policies
 
+AT_ONCE = 100
+"""Questions under way: the server takes 2,000 activities of a workflow, and a run of thousands may be cancelled."""
+
 
 class Settlements:
     """Asks once for each. What continue-as-new cuts off is asked again by the next run: it is in the progress."""
@@ -23,9 +26,13 @@ class Settlements:
         self._asking: dict[tuple[str, int], asyncio.Task[None]] = {}
 
     def ask(self, owing: Iterable[Owed]) -> None:
-        """Ask for those that were not asked for yet."""
+        """Ask for those that were not asked for yet, a few at a time: whoever asks comes again with the answers."""
+        under_way = sum(not asking.done() for asking in self._asking.values())
         for owed in owing:
+            if under_way >= AT_ONCE:
+                return
             if (owed.task, owed.step) not in self._asking:
+                under_way += 1
                 self._asking[owed.task, owed.step] = asyncio.create_task(self._ask(owed))
 
     async def _ask(self, owed: Owed) -> None:
