@@ -5,7 +5,11 @@ BIN := .venv/bin
 CLEAN := env -i PATH="$(PATH)" HOME="$(HOME)" TERM="$(TERM)" LANG="$(or $(LANG),C.UTF-8)" COLUMNS="$(COLUMNS)" \
 	TMPDIR="$(or $(TMPDIR),/tmp)" CI="$(CI)" NO_COLOR="$(NO_COLOR)" TEMPORAL_CONFIG_FILE=/dev/null
 
-.PHONY: help install demo test check format soak bench trap dag lock clean
+# Tests wait far more than they compute. A file stays in one process: its tests share a home.
+JOBS ?= 2
+SIDE_BY_SIDE := -n $(JOBS) --dist loadfile
+
+.PHONY: help install demo test check format soak prove bench scale trap dag lock clean
 .DEFAULT_GOAL := help
 
 help: ## show what there is
@@ -17,7 +21,7 @@ demo: install ## run an example plan on a server of its own, with simulated answ
 	@$(CLEAN) ./starter.py --home .nightcrew-demo run --simulate examples/competitor-brief.yaml
 
 test: $(BIN)/.installed-dev ## run the tests on a real Temporal server
-	@$(CLEAN) $(BIN)/python -m pytest -m "not soak" $(ARGS)
+	@$(CLEAN) $(BIN)/python -m pytest -m "not soak" $(SIDE_BY_SIDE) $(ARGS)
 
 check: $(BIN)/.installed-dev ## lint, types, and the doors between the rooms
 	@$(BIN)/ruff check .
@@ -32,8 +36,14 @@ format: $(BIN)/.installed-dev ## format the code and mend what can be mended
 soak: $(BIN)/.installed-dev ## the long repetitions: the exit code in 100 runs of 100
 	@$(CLEAN) $(BIN)/python -m pytest -m soak --timeout 3600 $(ARGS)
 
+prove: $(BIN)/.installed-dev ## kill, freeze, cut off and fill up, and judge what is left: docs/proof.md
+	@$(CLEAN) $(BIN)/python -m proof --write $(ARGS)
+
 bench: $(BIN)/.installed-dev ## tasks per second beside a bare Temporal parent and child
 	@$(CLEAN) $(BIN)/python benchmarks/overhead.py $(ARGS)
+
+scale: $(BIN)/.installed-dev ## ten tasks to ten thousand in one run, in about an hour
+	@$(CLEAN) $(BIN)/python benchmarks/scale.py $(ARGS)
 
 trap: $(BIN)/.installed-dev ## 22 tasks on one quota, in the ways of today and in ours: docs/trap.md, in about an hour
 	@$(CLEAN) $(BIN)/python benchmarks/trap.py $(ARGS)

@@ -6,7 +6,7 @@ import asyncio
 import random
 import secrets
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -20,12 +20,16 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from domain.amendments import Amendment, Change
+from domain.chart import at_work
 from domain.estimate import Estimate
 from domain.events import timestamp
+from domain.growing import edited
 from domain.leaflet import run_details, run_summary
-from domain.models import Plan, RunStatus, ref_of
+from domain.models import Plan, Priority, ref_of
 from domain.planning import Planned
 from domain.progress import outline_of
+from domain.regions import needed, regional
 from domain.runs import RunInput
 from domain.steering import Setting, Steered, Steering, TaskSteering
 from heritage import NOTHING, Heritage
@@ -33,10 +37,21 @@ from payloads import check_size
 from reader import RunReader, UnknownRun
 from store import RUN_ID, Store
 from telemetry.exporting import traced
+from workflows.policies import queue_priority
 from workflows.supervisor import SupervisorWorkflow
 from workflows.window import attributes_of
 
 __all__ = ["OtherPlan", "RunClient", "SteeringRefused", "UnknownRun"]
+
+LARGE = 1_000
+"""Tasks beyond which a run is large: whoever replays one of its histories needs more time for every event."""
+
+LARGE_HISTORY = 250
+"""Tasks that end in one history of a large run, so that it replays in a few seconds. Of others the server decides."""
+
+LARGE_PATIENCE = timedelta(seconds=30)
+"""How long a workflow task of a large run may take, 10 s by default. A replay that takes longer would begin again and
+again; and as long a worker that is lost in the middle of one is waited for."""
 
 UPDATE_TIMEOUT = timedelta(seconds=30)
 """An update needs a worker too, and is worth a longer wait."""
@@ -98,6 +113,8 @@ class RunClient(RunReader):
     ) -> str:
         """Start a run and give its id. The same id with the same plan is the same run, ended or not.
 
+        `queue` is that of its mode; a plan with a region goes to the queue of that region.
+
         `provider` is where a live run asks, for people to read; `estimate` is what they were told it would cost, and
         `heritage` what earlier runs have done for it.
         """
@@ -105,16 +122,18 @@ class RunClient(RunReader):
         run = id or new_id(plan.name)
         if not RUN_ID.fullmatch(run):
             raise UnknownRun(f"{run!r} cannot be a run id: use letters, digits, '-', '_' and '.', at most 200")
+        await self._store.claim()
         content = plan.model_dump_json().encode()
         input = RunInput(
             name=plan.name,
             plan_ref=await self._store.put_artifact(content),
             simulated=simulated,
             outline=outline_of(plan),
-            continue_after=continue_after,
+            continue_after=continue_after or (LARGE_HISTORY if len(plan.tasks) > LARGE else None),
             kept=dict(heritage.kept),
             attributes=True,
             before=heritage.before,
+            capped=dict(heritage.capped),
         )
         check_size("the plan's outline", input)
         for file in planned.contents.values():
@@ -128,6 +147,8 @@ class RunClient(RunReader):
             "submitted": timestamp(datetime.now(UTC)),
             **heritage.manifest(run),
         }
+        if regions := needed(plan):
+            manifest["regions"] = regions
         if estimate is not None:
             manifest["estimate_ref"] = await self._store.put_artifact(estimate.model_dump_json().encode())
         standing = await self._store.put_manifest(run, manifest)
@@ -137,20 +158,23 @@ class RunClient(RunReader):
         else:
             raise OtherPlan(f"the run {run!r} exists with another plan: choose another --id")
         try:
-            await self._start(run, input, plan, queue)
+            await self._start(run, input, plan, regional(queue, plan.region))
         except RPCError as error:
             if error.status is not RPCStatusCode.INVALID_ARGUMENT:
                 raise
             # A server that does not know our search attributes says so like this: the run goes without them.
-            await self._start(run, input.model_copy(update={"attributes": False}), plan, queue)
+            await self._start(run, input.model_copy(update={"attributes": False}), plan, regional(queue, plan.region))
         return run
 
     async def _is_same(self, plan: Plan, ref: str) -> bool:
-        """Whether this plan was submitted before. Its prices may have changed since: those of then stand."""
+        """Whether this plan was submitted before. Its prices may have changed since: those of then stand.
+
+        What its agents were chosen by is not written in plans before 0.7.0.
+        """
         if ref == ref_of(plan.model_dump_json().encode()):
             return True
         then = Plan.model_validate_json(await self._store.artifact(ref))
-        return then.model_copy(update={"prices": None}) == plan.model_copy(update={"prices": None})
+        return _compared(then) == _compared(plan)
 
     async def _start(self, run: str, input: RunInput, plan: Plan, queue: str) -> None:
         known = plan.prices.models if plan.prices is not None else {}
@@ -161,14 +185,16 @@ class RunClient(RunReader):
                 input,
                 id=run,
                 task_queue=queue,
+                task_timeout=LARGE_PATIENCE if len(plan.tasks) > LARGE else None,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 memo={"plan_ref": input.plan_ref, "simulated": input.simulated},
-                search_attributes=attributes_of(input.name, RunStatus.RUNNING, priced=priced)
+                search_attributes=attributes_of(input.name, at_work(task.grows for task in plan.tasks), priced=priced)
                 if input.attributes
                 else None,
                 static_summary=run_summary(plan, simulated=input.simulated),
                 static_details=run_details(run, plan, simulated=input.simulated),
+                priority=queue_priority(run, Priority.NORMAL),
             )
         except WorkflowAlreadyStartedError:
             return  # it has ended before: the same run
@@ -199,6 +225,37 @@ class RunClient(RunReader):
         """Change how many tasks may be at work at once, or what the run may spend."""
         setting = Setting(by=by, note=note, max_concurrency=max_concurrency, budget_usd=budget)
         return await self._steer(run, "set", setting)
+
+    async def change(
+        self,
+        run: str,
+        plan: Plan,
+        base: Plan,
+        base_ref: str,
+        *,
+        contents: Mapping[str, bytes],
+        by: str,
+        note: str | None = None,
+    ) -> Steered:
+        """Go on with another plan, made from the one that the run was seen to have."""
+        asked = await self.amended(plan, base, base_ref, contents=contents, by=by, note=note)
+        return await self._steer(run, "change", asked)
+
+    async def amended(
+        self, plan: Plan, base: Plan, base_ref: str, *, contents: Mapping[str, bytes], by: str, note: str | None = None
+    ) -> Change:
+        """What `change` is asked with. All that it names is in the store."""
+        for content in contents.values():
+            await self._store.put_artifact(content)
+        amendment = Amendment(
+            plan_ref=await self._store.put_artifact(plan.model_dump_json().encode()),
+            base_ref=base_ref,
+            outline=outline_of(plan),
+            edited=edited(base, plan),
+        )
+        asked = Change(by=by, note=note, amendment=amendment)
+        check_size("the plan's outline", asked)
+        return asked
 
     async def approve(self, run: str, tasks: Iterable[str], by: str, note: str | None = None) -> Steered:
         """Let tasks start that wait for approval; the note goes to their agents."""
@@ -277,15 +334,21 @@ class RunClient(RunReader):
         recent = timestamp(datetime.now(UTC) - LIST_LAG)
         manifests = [manifest for run in await self._store.runs() if (manifest := await self._store.manifest(run))]
         candidates = [m["run"] for m in manifests if m["run"] in listed or m["submitted"] > recent]
-        return [run for run in candidates if await self._is_running(run)]
+        return [run for run in candidates if await self.is_open(run)]
 
-    async def _is_running(self, run: str) -> bool:
+    async def is_open(self, run: str) -> bool:
+        """Whether Temporal has the run open."""
         try:
             return (await self._handle(run).describe()).status is WorkflowExecutionStatus.RUNNING
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return False
             raise
+
+
+def _compared(plan: Plan) -> Plan:
+    tasks = tuple(task.model_copy(update={"asked": ()}) if task.asked else task for task in plan.tasks)
+    return plan.model_copy(update={"prices": None, "tasks": tasks})
 
 
 def new_id(name: str) -> str:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtime import CannotDo, Mode, Settings, temporal_settings
-from service_kinds import Keeper, Simulator, Worker, has_another_key
+from sealing import KEY
+from service_kinds import Keeper, Simulator, Worker, encrypts_otherwise, has_another_key
 from services import Service
 from temporal_server import Server
 from troubles import Account, Trouble, told_by
@@ -70,19 +71,28 @@ async def up(
     simulator_options: Sequence[str] = (),
     keep: bool = True,
     renew_key: bool = False,
+    anyway: bool = False,
 ) -> Up:
     """Everything that runs of this mode need, running, ready and kept so; after an error nothing new is left behind.
 
-    With `renew_key`, a worker that was started with other credentials than ours gives way to one with ours.
+    With `renew_key`, a worker that was started with other credentials than ours gives way to one with ours. With
+    `anyway`, code and server that were changed start also where open runs may not go on with them.
     """
     home = settings.home
     prepare_home(home)
     async with turn(home):
-        wanted = services_for(settings, mode, worker=worker, simulator=simulator, simulator_options=simulator_options)
+        wanted = services_for(
+            settings, mode, worker=worker, simulator=simulator, simulator_options=simulator_options, anyway=anyway
+        )
         kept = {name for keeper in _keepers(home) if keeper.find() for name in (keeper.name, *keeper.kept())}
         names = [*(service.name for service in wanted), *Keeper(home, mode).kept()]
         found: list[str] = []
         started: list[str] = []
+        if worker and not renew_key and encrypts_otherwise(Worker(home, mode)):
+            raise CannotDo(
+                f"The worker of this home was started with other keys of encryption than are set here ({KEY}). "
+                f"`./starter.py --home {home} up` replaces it by one that has yours."
+            )
         replaced = await _stop_with_another_key(home, mode) if renew_key else []
         try:
             for service in wanted:
@@ -103,6 +113,7 @@ def services_for(
     worker: bool = True,
     simulator: bool = True,
     simulator_options: Sequence[str] = (),
+    anyway: bool = False,
 ) -> list[Service]:
     """What runs of this mode need, in the order of starting: each needs those before it.
 
@@ -110,11 +121,11 @@ def services_for(
     """
     wanted: list[Service] = []
     if temporal_settings() is None:
-        wanted.append(Server(settings.home))
+        wanted.append(Server(settings.home, anyway=anyway))
     if simulator and mode is Mode.SIMULATED and settings.simulator_url is None:
         wanted.append(Simulator(settings.home, simulator_options))
     if worker:
-        wanted.append(Worker(settings.home, mode))
+        wanted.append(Worker(settings.home, mode, anyway=anyway))
     return wanted
 
 

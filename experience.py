@@ -25,9 +25,14 @@ async def recent_experience(store: Store, *, simulated: bool) -> Mapping[str, Ex
     ids = sorted(await store.runs(), key=_when)
     ends = await asyncio.gather(*(store.end(id) for id in ids[-LOOKED_AT:]))
     entries = [RunEntry.model_validate(end) for end in ends if end]
-    counted = [entry for entry in entries if entry.simulated == simulated and entry.agents]
+    counted = [entry for entry in entries if entry.simulated == simulated and _worked(entry)]
     counted.sort(key=lambda entry: entry.finished or "")
     return experience_of(entry.agents for entry in counted[-RUNS:])
+
+
+def _worked(entry: RunEntry) -> bool:
+    """Whether an agent was at work: one whose tasks were all taken over has taught nothing."""
+    return any(share.tasks for share in entry.agents)
 
 
 def _when(run: str) -> tuple[str, str]:

@@ -9,18 +9,23 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+from domain.caps import spent_under
+from domain.growing import NotGrown, grown
+from domain.items import withdrawn
 from domain.models import Plan, TaskStatus
 from domain.past import past_of
 from domain.picture import Picture
 from domain.prices import NOTHING as NO_MONEY
-from domain.prices import money
+from domain.prices import cost_of_calls, money
 from domain.reuse import Kept, Past, taken_over, unfinished, with_what_they_lacked
 from reader import RunReader
+from store import StoreError
 
 READ_AT_ONCE = 32
 """Results that are looked at side by side before they are taken over."""
@@ -44,6 +49,8 @@ class Heritage:
     """The tasks that were named; without any it is all that did not succeed."""
     before: Decimal = NO_MONEY
     """What the family has spent so far: its budget is one for all of it."""
+    capped: Mapping[str, Decimal] = field(default_factory=dict)
+    """What of that counts for which cap of a task or an agent: these are for all of it, too."""
 
     def manifest(self, run: str) -> dict[str, Any]:
         """What the manifest of the run says of it."""
@@ -53,6 +60,7 @@ class Heritage:
             "redo": list(self.redo),
             "reuses": self.reuses,
             "before_usd": money(self.before),
+            **({"capped_usd": {cap: money(spent) for cap, spent in self.capped.items()}} if self.capped else {}),
         }
 
     def is_of(self, manifest: Mapping[str, Any]) -> bool:
@@ -95,8 +103,26 @@ async def reused(reader: RunReader, plan: Plan, before: Picture, *, simulated: b
             f"{before.run} was {was} and this run is {is_to_be}: one takes nothing over from the other."
         )
     past = past_of(before)
-    kept = await _sound(reader, plan, before, past, unfinished(past))
+    again = {*unfinished(past), *_unmade(plan)}
+    kept = await _sound(reader, plan, before, past, again)
     return Heritage(kept=kept, reuses=before.run)
+
+
+async def regrown(reader: RunReader, plan: Plan, before: Picture) -> Plan:
+    """A plan with the items of lists that an earlier run has made: they need not be made again, nor what was done."""
+    past = past_of(before)
+    kept = taken_over(plan, before.plan, past, unfinished(past))
+    for source in _unmade(plan):
+        task = next(task for task in plan.tasks if task.id == source)
+        if (ref := kept[source].ref if source in kept else None) is not None:
+            with suppress(NotGrown, StoreError):  # then it is made anew
+                plan = grown(plan, task, await reader.text(ref)).plan
+    return plan
+
+
+def _unmade(plan: Plan) -> list[str]:
+    """The tasks whose lists are to be made for a fan-out."""
+    return list(dict.fromkeys(task.each.source for task in plan.tasks if task.each is not None))
 
 
 async def successor(reader: RunReader, run: str, redo: Sequence[str], shape: Mapping[str, Any]) -> Successor:
@@ -118,29 +144,47 @@ async def successor(reader: RunReader, run: str, redo: Sequence[str], shape: Map
         # It was written down, and has not begun. Unless Temporal has ended it, whoever asks for the same may start it.
         id = picture.run if same and picture.finished is None else id
         members.pop()
-    heritage = replace(await _to_do_again(reader, picture, redo), family=root, before=_spent(picture, members[-1]))
-    plan = picture.plan.model_copy(update={"budget": picture.budget})  # a person may have set it meanwhile
+    heritage, grown_back = await _to_do_again(reader, picture, redo)
+    spent, capped = await _spent(reader, picture, members[-1])
+    heritage = replace(heritage, family=root, before=spent, capped=capped)
+    plan = grown_back.model_copy(update={"budget": picture.budget})  # a person may have set it meanwhile
     return Successor(id, picture, _shaped(plan, shape), heritage)
 
 
-def _spent(run: Picture, manifest: Mapping[str, Any]) -> Decimal:
-    """What a run and those before it have spent, and may have spent."""
-    cost = run.cost
-    return Decimal(manifest.get("before_usd", 0)) + (cost.actual_usd or NO_MONEY) + (cost.unsettled_usd or NO_MONEY)
+async def _spent(reader: RunReader, run: Picture, manifest: Mapping[str, Any]) -> tuple[Decimal, dict[str, Decimal]]:
+    """What a run and those before it have spent, and may have spent: in all, and under each cap of a task or an agent.
+
+    A run that was ended from outside has not told of all its calls: the ledger has them.
+    """
+    costs = {task.id: _told(run, task.id) for task in run.plan.tasks}
+    if run.ended and not run.settled and run.plan.prices is not None:
+        for task, calls in (await reader.books.calls_of_run(run.run)).items():
+            costs[task] = max(costs.get(task, NO_MONEY), cost_of_calls(run.plan.prices.models, calls))
+    before = manifest.get("capped_usd", {})
+    capped = spent_under(run.plan, lambda task: costs.get(task, NO_MONEY))
+    spent = Decimal(manifest.get("before_usd", 0)) + sum(costs.values(), NO_MONEY)
+    return spent, {cap: Decimal(before.get(cap, 0)) + usd for cap, usd in capped.items()}
 
 
-async def _to_do_again(reader: RunReader, before: Picture, redo: Sequence[str]) -> Heritage:
-    """What a run has from the one that it does again."""
+def _told(run: Picture, task: str) -> Decimal:
+    """What a task has cost and may have cost, as its run has told."""
+    charge = run.bills.of(task)
+    return NO_MONEY if charge is None else charge.actual + charge.unsettled
+
+
+async def _to_do_again(reader: RunReader, before: Picture, redo: Sequence[str]) -> tuple[Heritage, Plan]:
+    """What a run has from the one that it does again, and its plan: a list that is made anew has no items yet."""
     plan, past = before.plan, past_of(before)
     if isinstance(plan.deadline, datetime) and plan.deadline <= datetime.now(UTC):
         message = f"The deadline of {before.run} has passed. Give its plan another one, and start that with --reuse"
         raise HeritageRefused(f"{message} {before.run}.")
     again = with_what_they_lacked(plan, past, redo) if redo else unfinished(past)
+    plan = withdrawn(plan, again)
     kept = await _sound(reader, plan, before, past, again)
     if len(kept) == len(past):
         message = f"{before.run} has ended {before.status}: every task has succeeded, and its result is there"
         raise HeritageRefused(f"{message}. Name the tasks to do again.")
-    return Heritage(kept=kept, reuses=before.run, retry_of=before.run, redo=tuple(redo))
+    return Heritage(kept=kept, reuses=before.run, retry_of=before.run, redo=tuple(redo)), plan
 
 
 def _going(run: str, picture: Picture, manifest: Mapping[str, Any], *, same: bool) -> Successor:

@@ -1,8 +1,9 @@
 """What travels through Temporal: pydantic values as JSON, compressed when large, refused when too large.
 
 Texts stay as they are up to a size: the stock Web UI shows them (summaries, details), and knows nothing of our codec.
+With a key all of it is encrypted after that, and so are the messages of failures; the Web UI then shows ciphertext.
 
-Every process uses the same `DATA_CONVERTER`; a process without it could not read what the others wrote.
+Every process uses the same `data_converter`; a process without it could not read what the others wrote.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import Any
 
 from temporalio.api.common.v1 import Payload
 from temporalio.contrib.pydantic import PydanticPayloadConverter
-from temporalio.converter import DataConverter, PayloadCodec
+from temporalio.converter import DataConverter, DefaultFailureConverterWithEncodedAttributes, PayloadCodec
+
+from sealing import NO_KEYS, Keyring
 
 COMPRESS_FROM = 2_048
 """Bytes. Below this little is gained, and the stock Web UI can show the value as it is."""
@@ -28,6 +31,10 @@ INFLATED_LIMIT = 64 * 1024 * 1024
 """Bytes that one payload may become when it is read: a small one must not be able to fill the memory."""
 
 ENCODING = b"binary/zlib"
+SEALED = b"binary/encrypted"
+KEY_ID = "encryption-key-id"
+PLACE = b"payload"
+"""What a payload is sealed for: it may stand anywhere in Temporal, and nowhere else."""
 
 
 class PayloadTooLarge(ValueError):
@@ -51,7 +58,53 @@ class ZlibCodec(PayloadCodec):
         return [inflated(payload) for payload in payloads]
 
 
-DATA_CONVERTER = DataConverter(payload_converter_class=PydanticPayloadConverter, payload_codec=ZlibCodec())
+class SealingCodec(ZlibCodec):
+    """Compress as ever, then encrypt. What was written before there was a key is read as it is."""
+
+    def __init__(self, keys: Keyring) -> None:
+        self._keys = keys
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """The payloads, compressed where that helps, each encrypted by the first key."""
+        return [self._sealed(payload) for payload in await super().encode(payloads)]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """The payloads as they were before `encode`; `WrongKey` when the key is not there."""
+        return await super().decode([unsealed(payload, self._keys) for payload in payloads])
+
+    def _sealed(self, payload: Payload) -> Payload:
+        metadata = {"encoding": SEALED, KEY_ID: self._keys.ids[0].encode()}
+        return Payload(metadata=metadata, data=self._keys.sealed(payload.SerializeToString(), PLACE))
+
+
+class PlainCodec(ZlibCodec):
+    """The codec of a process without keys: it says which key it lacks."""
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """The payloads as they were before `encode`."""
+        return await super().decode([unsealed(payload, NO_KEYS) for payload in payloads])
+
+
+DATA_CONVERTER = DataConverter(payload_converter_class=PydanticPayloadConverter, payload_codec=PlainCodec())
+"""That of a process without keys."""
+
+
+def data_converter(keys: Keyring) -> DataConverter:
+    """What values become on their way to Temporal. Without a key, messages of failures stay readable in the Web UI."""
+    if not keys:
+        return DATA_CONVERTER
+    return DataConverter(
+        payload_converter_class=PydanticPayloadConverter,
+        payload_codec=SealingCodec(keys),
+        failure_converter_class=DefaultFailureConverterWithEncodedAttributes,
+    )
+
+
+def unsealed(payload: Payload, keys: Keyring) -> Payload:
+    """The payload that was encrypted; any other as it is."""
+    if payload.metadata.get("encoding") != SEALED:
+        return payload
+    return Payload.FromString(keys.opened(payload.data, PLACE))
 
 
 def compressed(payload: Payload) -> Payload:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -16,6 +17,12 @@ LOOPBACK = "127.0.0.1"
 
 PATIENCE = 1.0
 """Seconds for a remembered port to become free: a service that was killed gives back its lock first, then its ports."""
+
+OURS = range(15_000, 30_000)
+"""Below the ports that systems hand out by themselves. Temporal's server takes four of those for its own services after
+we have chosen, and one that met our choice would end it at its start."""
+
+TRIES = 50
 
 
 def choose_ports(file: Path, names: Sequence[str]) -> dict[str, int]:
@@ -42,8 +49,9 @@ def _free_port(preferred: int, taken: ExitStack) -> int:
         if monotonic() > deadline:
             break
         sleep(0.02)
-    if port := _bound(0, taken):
-        return port
+    for wanted in (*random.sample(OURS, TRIES), 0):
+        if port := _bound(wanted, taken):
+            return port
     raise CannotDo("No port is free on this machine.")
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -21,17 +22,25 @@ from temporalio.client import (
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
+    WorkflowHistoryEventFilterType,
     WorkflowQueryFailedError,
 )
 from temporalio.service import RPCError, RPCStatusCode
 
+import plan_changes
 from boards import Boards
+from bookmarks import Bookmark, all_places
+from books import Books
+from domain.audit import Anchor, Head
 from domain.briefing import brief_for, readable
-from domain.events import Event, timestamp
+from domain.event_filter import EVERYTHING, Wanted
+from domain.events import Event, Logged, timestamp
 from domain.models import Plan, RunStatus
+from domain.offsets import Offsets, ReaderPlace
 from domain.picture import Picture
 from domain.report import INLINE_LIMIT, Report
 from domain.runs import RunSummary, RunView
+from event_log import NOWHERE, Batch, EventLog
 from stalls import find_stall, is_quiet
 from store import Store, StoreError, StoreUnavailable
 from workflows.supervisor import SupervisorWorkflow
@@ -58,6 +67,29 @@ ENDED_FROM_OUTSIDE = {
     WorkflowExecutionStatus.TIMED_OUT: (RunStatus.FAILED, "the run timed out"),
 }
 
+TOLD_ITS_END = frozenset(
+    {WorkflowExecutionStatus.COMPLETED, WorkflowExecutionStatus.FAILED, WorkflowExecutionStatus.CANCELED}
+)
+"""How a run closes that has written its last event itself."""
+
+SERVER_ITSELF = "history-service"
+"""Who terminates a workflow that has come to a limit of the server."""
+
+REASON_LIMIT = 200
+"""Characters of what somebody gave as a reason."""
+
+
+@dataclass(frozen=True)
+class Anchorage:
+    """What Temporal has of an audit trail, or why it has nothing to say."""
+
+    anchor: Anchor | None
+    why_none: str = ""
+    answered: bool = True
+    """Whether Temporal was asked, and answered."""
+    closed: bool = False
+    """Whether the run is over, or not known any more: nothing comes to its trail."""
+
 
 class UnknownRun(ValueError):
     """There is no such run here, or the words fit several."""
@@ -70,6 +102,11 @@ class RunReader:
         self._client = client
         self._store = store
         self._unanswered: set[str] = set()
+
+    @property
+    def books(self) -> Books:
+        """What the calls of runs have cost, as the ledger has it."""
+        return Books(self._store)
 
     @property
     def online(self) -> bool:
@@ -179,31 +216,75 @@ class RunReader:
         return (await self._store.artifact(ref)).decode()
 
     async def holds(self, ref: str) -> bool:
-        """Whether the store has this content, unchanged."""
-        try:
-            await self._store.artifact(ref)
-        except StoreError:
-            return False
-        return True
+        """Whether the store has this content, unchanged. Whoever asks means to use it: prune leaves it now."""
+        return await self._store.take_over(ref)
 
     async def events(self, run: str, *, follow: bool = False) -> AsyncIterator[Event]:
         """The events of a run in order; with `follow` until it has ended."""
+        async for logged in self.log(run, follow=follow):
+            yield logged.event
+
+    async def log(self, run: str, *, follow: bool = False) -> AsyncIterator[Logged]:
+        """The same as its log has them. Who does not follow hears also what is not written yet."""
         seen = 0
         async for picture in self.watch(run):
-            async for event in self._store.events(run, after=seen):
-                seen = event.number
-                yield event
+            while segment := await self._store.segment(run, after=seen):
+                for logged in segment:
+                    seen = logged.event.number
+                    yield logged
             if not follow:
-                for event in () if picture.ended else await self._unwritten(run):
+                unwritten = () if picture.ended else await self._unwritten(run)
+                manifest = await self._store.manifest(run) or {}
+                for event in unwritten:
                     if event.number > seen:
-                        yield event
+                        yield Logged(run, event, correlation=str(manifest.get("family") or run))
                 return
+
+    def all_events(
+        self, wanted: Wanted = EVERYTHING, after: Offsets = NOWHERE, *, follow: bool = False
+    ) -> AsyncGenerator[Batch, None]:
+        """The events of all runs, as they are written, from where somebody was; with `follow` for as long as wanted."""
+        return EventLog(self._store, wanted, after).batches(follow=follow)
+
+    async def bookmark(self, name: str) -> Bookmark:
+        """The place of a reader with a name, who reads from now on in this process."""
+        return await Bookmark.take(self._store, name)
+
+    async def readers(self) -> list[ReaderPlace]:
+        """All readers with a name, and how far each has come."""
+        return await all_places(self._store)
+
+    async def forget_reader(self, name: str) -> bool:
+        """Let a reader begin anew, if there ever is one of this name again; whether there was."""
+        there = name in await self._store.readers()
+        if there:
+            await self._store.remove_reader(name)
+        return there
 
     async def until_closed(self, run: str, patience: timedelta) -> None:
         """Wait until Temporal has closed the run, too: its last word in the event log comes a moment before."""
         with suppress(WorkflowFailureError, TimeoutError, RPCError):
             async with asyncio.timeout(patience.total_seconds()):
                 await self._handle(run).result()
+
+    async def anchorage(self, run: str) -> Anchorage:
+        """The head of the audit trail as Temporal has it. A run that goes on is asked itself: its memo is behind."""
+        if self._client is None:
+            return Anchorage(None, "no server answers", answered=False)
+        try:
+            found = await self._handle(run).describe(rpc_timeout=QUERY_TIMEOUT)
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower():
+                return Anchorage(None, "Temporal does not have this run any more", closed=True)
+            return Anchorage(None, "no server answers", answered=False)
+        going = found.status is WorkflowExecutionStatus.RUNNING
+        view = await self._view(run) if going else None
+        head: Head | None = view.audit if view is not None else None
+        if head is None:
+            head = await found.memo_value("audit", None, type_hint=Head)
+        if head is None:
+            return Anchorage(None, "Temporal has no head of it (yet)", closed=not going)
+        return Anchorage(Anchor(head, final=found.status in TOLD_ITS_END), closed=not going)
 
     # How it is done
 
@@ -224,9 +305,11 @@ class RunReader:
         estimate = await self._store.estimate(run)
         before = Decimal(manifest.get("before_usd", 0))
         simulated = bool(manifest["simulated"])
-        return Picture(
+        picture = Picture(
             run, plan, simulated=simulated, provider=manifest.get("provider"), estimate=estimate, before=before
         )
+        picture.plan_ref = str(manifest["plan_ref"])
+        return picture
 
     async def _is_just_submitted(self, run: str) -> bool:
         """Whether Temporal may not have heard of the run yet: it is written down before it is started."""
@@ -235,7 +318,7 @@ class RunReader:
 
     async def _catch_up(self, picture: Picture) -> None:
         async for event in self._store.events(picture.run, after=picture.last):
-            picture.add([event])
+            await plan_changes.tell(self._store, picture, [event])
 
     async def _look(self, picture: Picture, boards: Boards, *, ask_temporal: bool) -> None:
         """One look of a watcher. A store that is away for a moment ends no watch."""
@@ -250,19 +333,23 @@ class RunReader:
             self._unanswered.add("The store")
 
     async def _unwritten(self, run: str) -> tuple[Event, ...]:
+        view = await self._view(run)
+        return () if view is None else view.events
+
+    async def _view(self, run: str) -> RunView | None:
+        """What the supervisor says of itself; None when no worker answers."""
         if self._client is None:
-            return ()
+            return None
         try:
-            view: RunView = await self._handle(run).query(SupervisorWorkflow.view, rpc_timeout=QUERY_TIMEOUT)
+            return await self._handle(run).query(SupervisorWorkflow.view, rpc_timeout=QUERY_TIMEOUT)
         except (RPCError, WorkflowQueryFailedError):
-            return ()
-        return view.events
+            return None
 
     async def _add_unwritten(self, picture: Picture) -> None:
         unwritten = await self._unwritten(picture.run)
         await self._catch_up(picture)  # what was written meanwhile comes first: numbers have no gaps
         if unwritten and unwritten[0].number <= picture.last + 1:
-            picture.add(unwritten)
+            await plan_changes.tell(self._store, picture, unwritten)
 
     async def _notice_an_outside_end(self, picture: Picture) -> None:
         if self._client is None:
@@ -288,7 +375,23 @@ class RunReader:
         if not picture.ended and description.status in ENDED_FROM_OUTSIDE:
             await self._add_unwritten(picture)  # Temporal still tells what it had not written when it was ended
             status, reason = ENDED_FROM_OUTSIDE[description.status]
+            if description.status is WorkflowExecutionStatus.TERMINATED:
+                status, reason = await self._terminated(picture.run)
             picture.close_from_outside(status, description.close_time, reason)
+
+    async def _terminated(self, run: str) -> tuple[RunStatus, str]:
+        """Who terminated a run, and what for: a person may have meant it, the server never does."""
+        status, reason = ENDED_FROM_OUTSIDE[WorkflowExecutionStatus.TERMINATED]
+        last = WorkflowHistoryEventFilterType.CLOSE_EVENT
+        with suppress(RPCError):
+            async for event in self._handle(run).fetch_history_events(
+                event_filter_type=last, rpc_timeout=QUERY_TIMEOUT
+            ):
+                told = event.workflow_execution_terminated_event_attributes
+                if told.identity == SERVER_ITSELF:
+                    status, reason = RunStatus.FAILED, "Temporal itself terminated the run"
+                return status, f"{reason}: {told.reason[:REASON_LIMIT]}" if told.reason else reason
+        return status, reason
 
     async def _notice_a_stall(self, picture: Picture, description: WorkflowExecutionDescription) -> None:
         now = datetime.now(UTC)

@@ -43,6 +43,9 @@ ACCOUNT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 configure_logs = logs.configure_logs
 
 
+BUILD = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+
+
 class CannotDo(Exception):
     """Something a person must mend. The message is one readable paragraph with the remedy; the exit code is 1."""
 
@@ -52,6 +55,10 @@ class Mode(StrEnum):
 
     SIMULATED = "simulated"
     LIVE = "live"
+
+
+REGION_VARIABLE = "NIGHTCREW_REGION"
+"""The region of a worker that is not told one by `--region`: for containers. It is no setting of a home."""
 
 
 def queue_of(mode: Mode) -> str:
@@ -95,6 +102,8 @@ class Settings(BaseSettings):
     """Where the Web UI of a Temporal that is not this home's own can be opened."""
     max_calls: int | None = Field(default=None, ge=1)
     """Calls that one worker process has under way at most, of all runs together."""
+    build_id: str | None = Field(default=None, pattern=BUILD)
+    """The version of a worker on a Temporal that several versions share: runs stay with the one they began on."""
     reserve_mb: int = Field(default=200, ge=0)
     """Megabytes that must be free on the disk of a store in a folder: below them no call is made that costs money."""
     account: str = "default"
@@ -107,6 +116,12 @@ class Settings(BaseSettings):
     """The part of every limit that is left unused."""
     ask_above_usd: Decimal = Field(default=Decimal("0.50"), ge=0, le=1_000_000)
     """What a live run without a budget may likely cost without anybody being asked."""
+    daily_usd: Decimal | None = Field(default=None, gt=0, le=1_000_000)
+    """What all calls of the account may cost on one day, UTC, in all runs and workers of one mode."""
+    governed: bool = False
+    """Whether only agents that are registered, onboarded and enabled are given work, and no plan brings its own."""
+    route_by: Literal["file", "record"] = "file"
+    """Who of several agents that fit equally well is chosen: the first in the file, or the better by what they did."""
 
     @field_validator("account")
     @classmethod
@@ -134,9 +149,9 @@ class Settings(BaseSettings):
     def terms(self) -> Terms:
         """What the meter is told: limits as they are set, else those of the tier, else none, and they are learned."""
         if isinstance(self.limits, dict):
-            return Terms(headroom=self.headroom, limits=self.limits)
+            return Terms(headroom=self.headroom, limits=self.limits, daily=self.daily_usd)
         known = TIERS[self.tier].limits if self.tier is not None and self.limits is None else {}
-        return Terms(headroom=self.headroom, limits=known)
+        return Terms(headroom=self.headroom, limits=known, daily=self.daily_usd)
 
     @property
     def concurrency(self) -> int | None:
@@ -307,10 +322,12 @@ async def dial(target_host: str, **options: Any) -> Client:
     """A client that speaks our payloads, or an error within a bounded time."""
     from temporalio.client import Client  # noqa: PLC0415
 
-    from payloads import DATA_CONVERTER  # noqa: PLC0415
+    from payloads import data_converter  # noqa: PLC0415
+    from sealing import Keyring  # noqa: PLC0415
 
+    converter = data_converter(Keyring.from_environment())
     async with asyncio.timeout(CONNECT_TIMEOUT.total_seconds()):
-        return await Client.connect(target_host, data_converter=DATA_CONVERTER, runtime=core_runtime(), **options)
+        return await Client.connect(target_host, data_converter=converter, runtime=core_runtime(), **options)
 
 
 @cache

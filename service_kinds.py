@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import Any
 
 from fingerprint import fingerprint
 from ports import choose_ports
-from runtime import ROOT, Mode, queue_of
+from runtime import REGION_VARIABLE, ROOT, Mode, queue_of
+from sealing import VARIABLES, Keyring
 from services import FINGERPRINT, READY_FILE, Service, State, environment_without
 from temporal_server import Server
 
@@ -33,8 +33,8 @@ class Simulator(Service):
         return [sys.executable, "-m", "simulator", "--port", str(port), "--log", log, *self.options]
 
     def environment(self) -> dict[str, str]:
-        """Ours without credentials."""
-        return {**environment_without("ANTHROPIC_"), "PYTHONUNBUFFERED": "1"}
+        """Ours without credentials and keys."""
+        return {**environment_without("ANTHROPIC_", *VARIABLES), "PYTHONUNBUFFERED": "1"}
 
     async def ready(self) -> dict[str, Any] | None:
         """What it printed: its URL."""
@@ -44,15 +44,18 @@ class Simulator(Service):
 class Worker(Service):
     """A worker of one mode. It says that it is ready by `services.announce_ready`, once it polls its queues."""
 
+    start_seconds = 180.0  # with changed code it replays the open runs first
     stop_seconds = 40  # it lets agents at work come to an end
 
-    def __init__(self, home: Path, mode: Mode) -> None:
+    def __init__(self, home: Path, mode: Mode, *, anyway: bool = False) -> None:
         super().__init__(home, f"worker-{mode}")
         self.mode = mode
+        self.anyway = anyway
 
     def command(self) -> list[str]:
         """`worker.py` on the queue of its mode."""
-        return [sys.executable, str(ROOT / "worker.py"), "--home", str(self.home), "--queue", queue_of(self.mode)]
+        who = [sys.executable, str(ROOT / "worker.py"), "--home", str(self.home), "--queue", queue_of(self.mode)]
+        return [*who, "--anyway"] if self.anyway else who
 
     def environment(self) -> dict[str, str]:
         """Ours; a simulated worker cannot spend money, because it has no credentials."""
@@ -116,16 +119,27 @@ class Keeper(Service):
 
 def has_another_key(service: Worker | Keeper) -> bool:
     """Whether it runs with other credentials than this process has. Who has none does not judge."""
+    if encrypts_otherwise(service):
+        return True
     state = service.find()
     if state is None or service.mode is Mode.SIMULATED:
         return False
     return fingerprint(service.home) not in {None, state.details.get("fingerprint")}
 
 
+def encrypts_otherwise(service: Worker | Keeper) -> bool:
+    """Whether it runs with other keys of encryption than this process has. Who has none does not judge."""
+    ours, state = Keyring.from_environment().ids, service.find()
+    return bool(ours) and state is not None and tuple(state.details.get("keys", ())) != ours
+
+
 def _environment_of(home: Path, mode: Mode) -> dict[str, str]:
-    """Ours, with the fingerprint of what is in it; of a simulated service, without credentials."""
+    """Ours, with the fingerprint of what is in it; of a simulated service, without credentials.
+
+    Without a region, too: the worker of a home is there for every run that is bound to none.
+    """
     unbuffered = {"PYTHONUNBUFFERED": "1"}
     if mode is Mode.SIMULATED:
-        return {**environment_without("ANTHROPIC_"), **unbuffered}
+        return {**environment_without("ANTHROPIC_", REGION_VARIABLE), **unbuffered}
     mark = fingerprint(home)
-    return {**os.environ, **unbuffered, **({FINGERPRINT: mark} if mark else {})}
+    return {**environment_without(REGION_VARIABLE), **unbuffered, **({FINGERPRINT: mark} if mark else {})}

@@ -6,7 +6,8 @@ reboot frees the lock, and two processes of one name cannot exist. Three files b
 
 - `NAME.lock`   the lock; inside is the pid of who holds it, written by that process before it becomes the service
 - `NAME.json`   what is known of it (pid, address, version), written when it is ready by whoever saw that first
-- `NAME.ready`  what a service of ours says when it is ready: one line, a JSON object (see `announce_ready`)
+- `NAME.ready`  what a service of ours says when it is ready: one line, a JSON object (see `announce_ready`); or why it
+                refuses to begin (see `announce_refused`)
 
 Its log is `logs/NAME.log`; a launch moves one that has become large to `NAME.log.1`.
 """
@@ -28,9 +29,11 @@ from typing import Any
 
 from private_files import locked, open_lock, open_private, read_object, read_text, write_private
 from runtime import ROOT, CannotDo
+from sealing import Keyring
 
 READY_FILE = "NIGHTCREW_READY_FILE"
 FINGERPRINT = "NIGHTCREW_FINGERPRINT"
+REFUSED = "refused"
 WRITE_PID_THEN_BECOME = 'echo $$ >"$0" && exec "$@"'
 """Shell: no moment is left in which a service runs and nobody knows its pid, even if its starter is killed."""
 
@@ -42,14 +45,21 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 def announce_ready(**details: Any) -> None:
-    """Tell whoever started this process that it is ready, and with which credentials it was started.
+    """Tell whoever started this process that it is ready, and with which credentials and keys it was started.
 
     Without such a starter nothing happens.
     """
     started_with = os.environ.pop(FINGERPRINT, None)  # neither of them is for the children of this process
     if path := os.environ.pop(READY_FILE, None):
         details |= {"fingerprint": started_with} if started_with else {}
+        details |= {"keys": keys} if (keys := Keyring.from_environment().ids) else {}
         Path(path).write_text(json.dumps(details) + "\n", "utf-8")
+
+
+def announce_refused(why: str) -> None:
+    """Tell whoever started this process, in a sentence, why it ends instead of becoming ready."""
+    if path := os.environ.get(READY_FILE):
+        Path(path).write_text(json.dumps({REFUSED: why}) + "\n", "utf-8")
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,10 @@ class Service(ABC):
 
     def announced(self) -> dict[str, Any] | None:
         """What the service itself said when it was ready, once the line is complete."""
+        said = self._said()
+        return None if said is None or REFUSED in said else said
+
+    def _said(self) -> dict[str, Any] | None:
         line, end, _ = read_text(self.file("ready")).partition("\n")
         return dict(json.loads(line)) if end else None
 
@@ -237,6 +251,8 @@ class Service(ABC):
         return printable.strip().splitlines()[-count:]
 
     def _cannot_start(self, what: str) -> CannotDo:
+        if (said := self._said()) is not None and REFUSED in said:
+            return CannotDo(said[REFUSED])
         tail = "\n".join(f"  {line}" for line in self.last_lines(8)) or "  (nothing)"
         return CannotDo(f"The {self.name} of this home {what}. The last lines of {self.log}:\n{tail}")
 

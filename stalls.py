@@ -190,10 +190,24 @@ def _errand(pending: PendingActivityInfo) -> Errand:
         scheduled=_time(pending.scheduled_time),
         since=_time(pending.scheduled_time),
         started=started,
+        lost=_lost(pending),
         beats=beats,
         endless=not pending.maximum_attempts,
         error=_said(pending.last_failure) if pending.HasField("last_failure") else None,
     )
+
+
+def _lost(pending: PendingActivityInfo) -> datetime | None:
+    """When the worker of the attempt before was last heard of, if that ended for its silence.
+
+    The run's own errands are short, and do not say how they get on: their time runs out when their worker is lost.
+    """
+    timeout = pending.last_failure.timeout_failure_info.timeout_type
+    own = not pending.maximum_attempts and timeout == TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE
+    if not own and timeout != TimeoutType.TIMEOUT_TYPE_HEARTBEAT:
+        return None
+    heard = max(pending.last_heartbeat_time.ToNanoseconds(), pending.last_started_time.ToNanoseconds())
+    return datetime.fromtimestamp(heard / 1e9, UTC) if heard else None
 
 
 def _failure(event: HistoryEvent) -> Failure | None:

@@ -6,10 +6,12 @@ keys are made from run ids, numbers and hashes, never from text of a model or a 
 
 from __future__ import annotations
 
+import heapq
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,22 +22,21 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, ObjectStore, from_url
 
 from domain.estimate import Estimate
-from domain.events import Event, from_envelope, to_envelope
+from domain.events import Event, Logged, logged
 from domain.models import ref_of
-from write_once import Objects, StoreUnavailable
+from sealing import Keyring, WrongKey, missing
+from write_once import Objects, StoreError, StoreUnavailable
 
 __all__ = ["Store", "StoreError", "StoreUnavailable", "folder_of", "open_store", "shown_location"]
 
 REF = re.compile(r"sha256:[0-9a-f]{64}")
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
+READER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
-class StoreError(Exception):
-    """The store does not hold what it should. Asking again does not help."""
-
-
-def open_store(location: str) -> Store:
-    """The store at a folder or at any URL that obstore takes."""
+def open_store(location: str, keys: Keyring | None = None) -> Store:
+    """The store at a folder or at any URL that obstore takes. Its keys are those of the environment."""
+    keys = Keyring.from_environment() if keys is None else keys
     scheme = urlsplit(location).scheme
     if len(scheme) > 1:
         try:
@@ -44,10 +45,10 @@ def open_store(location: str) -> Store:
             raise StoreError(_unusable(location)) from error
         if scheme in {"http", "https"}:  # a web server cannot promise to write a thing once
             raise StoreError(_unusable(location))
-        return Store(objects, location)
+        return Store(objects, location, keys)
     folder = Path(location).absolute()
     try:
-        return Store(LocalStore(folder, mkdir=True), str(folder))
+        return Store(LocalStore(folder, mkdir=True), str(folder), keys)
     except (BaseError, OSError) as error:  # a disk that is not mounted, a file in its place
         raise StoreUnavailable(f"the store {folder} cannot be opened or made ({type(error).__name__})") from error
 
@@ -79,6 +80,8 @@ class Store:
     objects: ObjectStore
     location: str = field(repr=False)
     """Where it is, as it was given: a URL may have a secret in it."""
+    keys: Keyring = field(default_factory=Keyring, repr=False)
+    """What encrypts everything in it, if anything does."""
 
     @property
     def folder(self) -> Path | None:
@@ -87,7 +90,7 @@ class Store:
 
     @cached_property
     def _kept(self) -> Objects:
-        return Objects(self.objects, self.folder)
+        return Objects(self.objects, self.folder, self.keys)
 
     @property
     def name(self) -> str:
@@ -106,8 +109,13 @@ class Store:
         """
         ref = ref_of(content)
         key = _artifact_key(ref)
-        if not await self._kept.create(key, content) and await self._kept.read(key) != content:
-            await self._kept.replace(key, content)
+        while not await self._kept.create(key, content):
+            await self._kept.refresh(key, content)  # before it is looked at: whoever prunes leaves it from now on
+            there = await self._there(key)
+            if there is not None and there != content:
+                await self._kept.replace(key, content)
+            if there is not None:
+                break
         return ref
 
     async def artifact(self, ref: str) -> bytes:
@@ -118,6 +126,75 @@ class Store:
         if ref_of(content) != ref:
             raise StoreError(f"the content {ref} in the store was changed after it was written")
         return content
+
+    async def artifacts(self, refs: Sequence[str]) -> list[bytes]:
+        """The contents of many references. Each is as `artifact` gives it."""
+        found = await self._kept.read_all([*map(_artifact_key, refs)])
+        return [
+            content if content is not None and ref_of(content) == ref else await self.artifact(ref)
+            for ref, content in zip(refs, found, strict=True)
+        ]
+
+    async def _there(self, key: str) -> bytes | None:
+        """What stands there: something else when it is damaged, and None when it has just been removed."""
+        try:
+            return await self._kept.read(key)
+        except StoreError:
+            return b""
+
+    # Keys: who writes here must have every key that was ever used here
+
+    async def claim(self) -> None:
+        """Write down that our first key is used here, and refuse when we lack one: nothing is written as plain text
+        beside what is encrypted, and nobody takes a task that it could not read.
+        """
+        if unknown := [id for id in await self.key_ids() if id not in self.keys.ids]:
+            raise WrongKey(missing(unknown[0], self.keys.ids))
+        if self.keys:
+            await Objects(self.objects, self.folder).create(f"keys/{self.keys.ids[0]}", b"")
+
+    async def key_ids(self) -> list[str]:
+        """The ids of all keys that were used here."""
+        try:
+            listed = await obstore.list_with_delimiter_async(self.objects, "keys/")
+        except (BaseError, OSError) as error:
+            raise StoreUnavailable(f"the store cannot be read ({type(error).__name__})") from error
+        return sorted(str(found["path"]).rpartition("/")[2] for found in listed["objects"])
+
+    async def take_over(self, ref: str) -> bool:
+        """Whether the store has a content, unchanged, for a run that did not write it: it counts as new from now on."""
+        try:
+            await self._kept.refresh(_artifact_key(ref), await self.artifact(ref))
+            await self.artifact(ref)
+        except StoreError:
+            return False
+        return True
+
+    # What is no longer needed
+
+    async def discard_artifact(self, ref: str, before: datetime) -> int:
+        """Remove a content that nobody has written or taken over since; the bytes that are free now."""
+        return await self._kept.discard(_artifact_key(ref), before)
+
+    async def size(self, path: str) -> int:
+        """Bytes of one object, as it stands; 0 when there is none."""
+        return await self._kept.size(path)
+
+    async def artifact_size(self, ref: str) -> int:
+        """Bytes of a content, as it stands; 0 when there is none."""
+        return await self._kept.size(_artifact_key(ref))
+
+    async def discard(self, path: str) -> None:
+        """Remove one object, as it stands."""
+        await self._kept.remove(path)
+
+    async def tidy(self, prefix: str) -> None:
+        """Leave no empty folder below a place."""
+        await self._kept.tidy(prefix)
+
+    async def content(self, path: str) -> bytes:
+        """One object, as it stands; nothing when there is none."""
+        return await self._kept.read(path) or b""
 
     # Runs: what was submitted
 
@@ -149,6 +226,10 @@ class Store:
             raise StoreUnavailable(f"the store cannot be read ({type(error).__name__})") from error
         return sorted(str(prefix).rstrip("/").rpartition("/")[2] for prefix in listed["common_prefixes"])
 
+    async def put_report(self, run: str, ref: str) -> None:
+        """Write down where the report of a run is, so that it goes when the run does."""
+        await self._kept.settle(f"runs/{_checked(run)}/report.json", _encode({"report_ref": ref}))
+
     async def put_end(self, run: str, end: dict[str, Any]) -> None:
         """Write down how a run ended, once, so that a list need not read its whole event log."""
         await self._kept.settle(f"runs/{_checked(run)}/end.json", _encode(end))
@@ -160,24 +241,66 @@ class Store:
 
     # The event log: segments named by their first number
 
-    async def append_events(self, run: str, events: tuple[Event, ...]) -> None:
-        """Append a segment. Events that are there already, as in a retry with more of them, are passed over."""
+    async def append_events(self, run: str, events: tuple[Event, ...], family: str | None = None) -> None:
+        """Append a segment. Events that are there already, as in a retry with more of them, are passed over.
+
+        What is there and tells another course of things is from before an older database was restored, and gives way:
+        Temporal alone knows how the run goes on.
+        """
         while events:
-            lines = [json.dumps(to_envelope(run, event), ensure_ascii=False) for event in events]
+            told = (Logged(run, event, correlation=family or run) for event in events)
+            lines = [json.dumps(each.envelope, ensure_ascii=False) for each in told]
             key = f"runs/{_checked(run)}/events/{events[0].number:010}.jsonl"
-            there = await self._kept.settle(key, ("\n".join(lines) + "\n").encode())
-            events = events[len(there.splitlines()) :]
+            there = (await self._kept.settle(key, ("\n".join(lines) + "\n").encode())).splitlines()
+            if all(_is_one(json.loads(ours), json.loads(theirs)) for ours, theirs in zip(lines, there, strict=False)):
+                events = events[len(there) :]
+            else:
+                await self._forget_from(run, events[0].number)
+
+    async def _forget_from(self, run: str, number: int) -> None:
+        """Remove the events from a number on, the last first, and the end that they led to."""
+        paths = [path for path in await self.listed(f"runs/{_checked(run)}/events/") if _number(path) >= number]
+        for path in [*sorted(paths, reverse=True), f"runs/{run}/end.json"]:
+            await self._kept.remove(path)
 
     async def events(self, run: str, after: int = 0) -> AsyncIterator[Event]:
         """The events that follow number `after`, which is 0 or the last one that this gave before.
 
         Segments are read whole and follow each other by number, so a reader asks for the next one by its name.
         """
-        while content := await self._kept.standing(f"runs/{_checked(run)}/events/{after + 1:010}.jsonl"):
-            for line in content.splitlines():
-                event = from_envelope(json.loads(line))
-                after = event.number
-                yield event
+        while segment := await self.segment(run, after):
+            for each in segment:
+                after = each.event.number
+                yield each.event
+
+    async def segment(self, run: str, after: int = 0) -> list[Logged]:
+        """The segment that follows number `after`, the last of the one before; empty when it is not written yet."""
+        content = await self._kept.standing(f"runs/{_checked(run)}/events/{after + 1:010}.jsonl")
+        return _opened_segment(content or b"", run)
+
+    async def segment_with(self, run: str, number: int) -> list[Logged]:
+        """The segment that has this very event, wherever it begins; empty when there is none."""
+        paths = await self.listed(f"runs/{_checked(run)}/events/")
+        first = max((begins for path in paths if (begins := _number(path)) <= number), default=None)
+        return await self.segment(run, first - 1) if first is not None else []
+
+    # Readers of the event log: how far each has come
+
+    async def put_reader(self, name: str, place: bytes) -> None:
+        """Write how far a reader has come, in place of what stood there."""
+        await self._kept.replace(_reader(name), place)
+
+    async def reader(self, name: str) -> bytes | None:
+        """How far a reader has come. What a power cut left empty is nothing: it begins anew, and loses nothing."""
+        return await self._kept.read(_reader(name)) or None
+
+    async def readers(self) -> list[str]:
+        """The names of all readers."""
+        return sorted(path.removeprefix("readers/").removesuffix(".json") for path in await self.listed("readers/"))
+
+    async def remove_reader(self, name: str) -> None:
+        """Forget a reader."""
+        await self._kept.remove(_reader(name))
 
     # The boards: what workers say of tasks at work, one small object each, written again and again
 
@@ -215,14 +338,51 @@ class Store:
 
     async def records(self, prefix: str) -> list[str]:
         """The keys of all entries of the ledger below a place."""
+        found = await self.listed(f"ledger/{prefix}/")
+        keys = {path.removeprefix("ledger/").rpartition(".json")[0] for path in found}  # whatever place each stands at
+        return sorted(keys)
+
+    async def listed(self, prefix: str) -> list[str]:
+        """The places of all objects below a place, as they stand."""
         found: list[str] = []
         try:
-            async for page in obstore.list(self.objects, f"ledger/{prefix}/"):
+            async for page in obstore.list(self.objects, prefix):
                 found += [str(entry["path"]) for entry in page]
         except (BaseError, OSError) as error:
             raise StoreUnavailable(f"the store cannot be read ({type(error).__name__})") from error
-        keys = {path.removeprefix("ledger/").rpartition(".json")[0] for path in found}  # whatever place each stands at
-        return sorted(keys)
+        return found
+
+    # The register: acts by number
+
+    async def put_act(self, number: int, act: dict[str, Any]) -> bool:
+        """Write down what was done to an agent, if nothing has this number; whether it is this one that stands."""
+        content = _encode(act)
+        return await self._kept.settle(_act_key(number), content) == content
+
+    async def acts(self, numbers: range) -> list[dict[str, Any]]:
+        """What was done to agents under these numbers, as far as so many things were done."""
+        found: list[dict[str, Any]] = []
+        for number, content in zip(numbers, await self._kept.read_all([*map(_act_key, numbers)]), strict=True):
+            stands = await self._kept.standing(_act_key(number)) if content == b"" else content
+            if stands is None:
+                break
+            found.append(_decode(stands, f"act {number} of the register"))
+        return found
+
+    async def put_record(self, run: str, record: dict[str, Any]) -> None:
+        """Write down once what the agents of a run have done. It stays when the run is pruned."""
+        await self._kept.settle(f"register/records/{_checked(run)}.json", _encode(record))
+
+    async def records_of_runs(self, last: int) -> list[bytes]:
+        """What the agents of the last so many runs have done, in no order."""
+        newest: list[tuple[datetime, str]] = []
+        try:
+            async for page in obstore.list(self.objects, "register/records/"):
+                newest += [(entry["last_modified"], str(entry["path"])) for entry in page if entry["size"]]
+        except (BaseError, OSError) as error:
+            raise StoreUnavailable(f"the store cannot be read ({type(error).__name__})") from error
+        found = await self._kept.read_all([path for _, path in heapq.nlargest(last, newest)])
+        return [content for content in found if content]
 
     # Is it there, and does it keep its promise?
 
@@ -240,11 +400,39 @@ class Store:
             await self._kept.remove(key)
 
 
+def _is_one(event: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether two envelopes are of one event: another version may say more of it, but not when it was or what."""
+    return all(event[key] == other[key] for key in ("id", "type", "subject", "time"))
+
+
+def _opened_segment(content: bytes, run: str) -> list[Logged]:
+    """The events of a segment. Damage is told of, and nothing of it is used."""
+    try:
+        return [logged(json.loads(line)) for line in content.splitlines()]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"the events of run {run!r} are damaged in the store") from error
+
+
+def _number(path: str) -> int:
+    """That of the first event of a segment."""
+    return int(path.rpartition("/")[2].partition(".")[0])
+
+
 def _artifact_key(ref: str) -> str:
     if not REF.fullmatch(ref):
         raise StoreError("not a reference of this store")
     digest = ref.removeprefix("sha256:")
     return f"artifacts/{digest[:2]}/{digest}"
+
+
+def _act_key(number: int) -> str:
+    return f"register/acts/{number:08}.json"
+
+
+def _reader(name: str) -> str:
+    if not READER.fullmatch(name):
+        raise StoreError(f"not a name of a reader: {name!r}")
+    return f"readers/{name}.json"
 
 
 def _live(run: str) -> str:

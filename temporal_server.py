@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from attributes import ATTRIBUTES
 from ports import LOOPBACK, choose_ports, listens
 from runtime import CannotDo, dial
+from server_version import check_server, note_server
 from services import Service, environment_without
+from soundness import check_database
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -44,17 +46,21 @@ class Server(Service):
 
     launches = 2  # a free port can be taken before the server listens on it
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, anyway: bool = False) -> None:
         super().__init__(home, "server")
+        self.anyway = anyway
 
     def command(self) -> list[str]:
         """Temporal's development server; no variable and no profile file can send it elsewhere."""
+        binary = temporal_binary()
+        check_database(self.home)
+        check_server(self.home, binary, anyway=self.anyway)
         ports = choose_ports(self.file("ports.json"), ("grpc", "ui", "http", "metrics"))
         where = ["--db-filename", str(self.home / "temporal.db"), "--port", str(ports["grpc"])]
         for kind in "ui", "http", "metrics":
             where += [f"--{kind}-port", str(ports[kind])]
         alone = ["--disable-config-file", "--disable-config-env", "--env-file", os.devnull]
-        return [temporal_binary(), "server", "start-dev", *alone, *where, *SERVER_OPTIONS]
+        return [binary, "server", "start-dev", *alone, *where, *SERVER_OPTIONS]
 
     def environment(self) -> dict[str, str]:
         """Ours without anything that configures Temporal or holds a secret."""
@@ -72,6 +78,7 @@ class Server(Service):
             version = await _prepare(await dial(address))
         except (RuntimeError, RPCError, TimeoutError):
             return None
+        note_server(self.home, version)
         return {"address": address, "web_ui": f"http://{LOOPBACK}:{ports['ui']}", "version": version}
 
 

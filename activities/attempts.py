@@ -6,24 +6,47 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from functools import cached_property
+from typing import Literal
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.contract import AgentRequest
-from activities.ledger import Entry, Intent, Setback, Setbacks
-from activities.model import ModelError
+from activities.ledger import Entry, Landed, Setbacks
+from activities.model import ModelError, RightRefused
 from activities.reading import AnswerReader
 from domain.briefing import Brief
-from domain.models import Agent, Failed, Parked, Spent, Stopped, TaskError, TaskStatus, Try, Usage
+from domain.models import (
+    Agent,
+    Call,
+    Failed,
+    Parked,
+    Spent,
+    Stopped,
+    TaskError,
+    TaskStatus,
+    Try,
+    Usage,
+    Verdict,
+    ref_of,
+)
 from domain.prices import PriceList, cost_of_calls, money
+from domain.refusals import A_TOOL, Refusal
+from domain.rights import Right
 from domain.weighing import weight
+from entries import NOBODY, Intent, Setback
 
 BACKOFF_FIRST, BACKOFF_LAST = timedelta(seconds=1), timedelta(minutes=1)
 """Between attempts: 1, 2, 4 s ... with jitter, so that tasks that failed together do not come back together."""
 
 MOST_DOUBLINGS = 10
+
+NO_USAGE = Usage()
+
+Purpose = Literal["answer", "summary", "review"]
+"""What a call is for: the answer of the task's agent, or what others make of it."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +61,12 @@ class Attempt:
     scheduled: datetime
     """When it was due, by Temporal's clock."""
     prices: PriceList | None = None
-    aside: bool = False
-    """Whether the call is one beside that of the agent: for a summary."""
+    purpose: Purpose = "answer"
+    """What the call is for."""
     relaxed: bool = False
     """Whether it goes into a batch."""
+    reads: str | None = None
+    """The hash of the list of what its agent is given to read."""
 
     @classmethod
     def of(
@@ -50,21 +75,29 @@ class Attempt:
         brief: Brief,
         agent: Agent,
         *,
+        number: int,
         prices: PriceList | None = None,
         relaxed: bool = False,
+        reads: str | None = None,
     ) -> Attempt:
-        """The attempt that this activity is."""
+        """The attempt that this activity is: `number` says which one."""
         info = activity.info()
         return cls(
             request=request,
             brief=brief,
             agent=agent,
-            number=attempt_of(request),
+            number=number,
             start=info.workflow_run_id or "",
             scheduled=info.current_attempt_scheduled_time,
             prices=prices,
             relaxed=relaxed,
+            reads=reads,
         )
+
+    @property
+    def aside(self) -> bool:
+        """Whether the call is one beside those of the agent."""
+        return self.purpose != "answer"
 
     @cached_property
     def entry(self) -> Entry:
@@ -78,10 +111,29 @@ class Attempt:
         kept = min(size, self.brief.prefix_bytes)
         return Usage(input=size - kept, output=self.brief.max_tokens, cache_write=kept)
 
+    def cost(self, usage: Usage, unsettled: Usage = NO_USAGE) -> Decimal | None:
+        """What a request of it costs, or may cost at most, by what was told; None when its model has no price."""
+        if self.prices is None or self.brief.model not in self.prices.models:
+            return None
+        return cost_of_calls(self.prices.models, [Spent(model=self.brief.model, usage=usage, unsettled=unsettled)])
+
+    @property
+    def worst_usd(self) -> Decimal | None:
+        """What it may cost at most."""
+        cost = self.cost(NO_USAGE, self.worst)
+        if cost is None or self.prices is None or not self.relaxed:
+            return cost
+        return cost * self.prices.models[self.brief.model].batch_factor
+
     @property
     def is_capped(self) -> bool:
         """Whether somebody counts what the calls of its task cost."""
         return self.request.cap is not None and self.prices is not None
+
+    def check_left(self) -> None:
+        """`NoneLeft` when it is one more than the task may make."""
+        if self.number > self.request.attempts:
+            raise NoneLeft
 
     def check_cover(self, calls: Sequence[Spent]) -> None:
         """`NotCovered` when what was set aside for the task does not cover one more call beside these."""
@@ -113,11 +165,38 @@ class Attempt:
             at=datetime.now(UTC),
             aside=self.aside,
             batch=batch,
+            agent=self.agent.label,
+            reads=self.reads,
+        )
+
+    def answered(self, landed: Landed) -> Call:
+        """Its request, which was answered, as the trail tells of it."""
+        usage, answer = landed.completion.usage, ref_of(landed.completion.text.encode())
+        return self._call(landed.number, landed.at).model_copy(update={"usage": usage, "answer": answer})
+
+    def told_beside(self, landed: Landed) -> Call:
+        """The same where the answer says all else: it travels through Temporal three times."""
+        return self._call(landed.number, landed.at).model_copy(update={"model": "", "attempt": 1})
+
+    def in_vain(self, failed: CallFailed) -> Call:
+        """Its request, which brought no answer that counts, as the trail tells of it."""
+        told = {"usage": failed.usage, "unsettled": failed.unsettled, "error": type(failed.why).__name__}
+        return self._call(failed.number, None).model_copy(update={**told, "batched": failed.batched})
+
+    def _call(self, number: int, at: datetime | None) -> Call:
+        return Call(
+            prompt=self.brief.hash,
+            number=number,
+            attempt=self.number,
+            agent=self.agent.label,
+            model=self.brief.model,
+            at=at or datetime.now(UTC),
+            reads=self.reads,
         )
 
     def error(self, error: ModelError) -> TaskError:
         """The error as people read it."""
-        what = "for a summary: " if self.aside else ""
+        what = f"for a {self.purpose}: " if self.aside else ""
         message = f"{what}{error}, attempt {self.number} of {self.request.attempts}"
         return TaskError(type=type(error).__name__, message=message, attempt=self.number, retryable=error.retryable)
 
@@ -128,7 +207,7 @@ class Attempt:
             error=self.error(error),
             at=datetime.now(UTC),
             usage=reader.usage,
-            unsettled=self._unsettled(error, reader),
+            unsettled=self.unsettled(error, reader),
             model=self.brief.model if self.aside else None,
         )
         return Setback(told=told, start=self.start, used=used)
@@ -158,7 +237,7 @@ class Attempt:
         error = TaskError(type="NotMade", message=message, attempt=self.number, retryable=True)
         return Setback(told=Try(attempt=self.number, error=error, at=datetime.now(UTC)), start=self.start, used=False)
 
-    def _unsettled(self, error: ModelError, reader: AnswerReader) -> Usage:
+    def unsettled(self, error: ModelError, reader: AnswerReader) -> Usage:
         """What the provider may bill beyond what it said: nothing, when it refused before it read the prompt."""
         if not (error.may_be_billed or reader.begun):
             return Usage()
@@ -169,19 +248,21 @@ class Attempt:
         )
 
 
-def attempt_of(request: AgentRequest) -> int:
-    """Which attempt of its task this activity is. Earlier starts of the task count: a wall gives no attempt back."""
-    return request.used + activity.info().attempt
-
-
 class NotCovered(Exception):
     """What is set aside for the task does not cover one more call."""
 
 
-class TurnedAway(Exception):
-    """A call that is not made, or that met a wall: what the task hears instead of an answer."""
+class NoneLeft(Exception):
+    """Every attempt is used: the last one was lost with its worker, which could not say so."""
 
-    def __init__(self, outcome: Parked | Stopped) -> None:
+
+class TurnedAway(Exception):
+    """A call that is not made, or that met a wall: what the task hears instead of an answer.
+
+    It fails only where its agent has no right to the call.
+    """
+
+    def __init__(self, outcome: Parked | Stopped | Failed) -> None:
         super().__init__(outcome.kind)
         self.outcome = outcome
 
@@ -194,31 +275,38 @@ class CallFailed(Exception):
         self.why, self.number = why, number
         self.usage, self.unsettled = usage, unsettled
         self.text = text
+        self.attempt: int | None = None
+        """Which attempt made the call: whoever joined it on the way has a number of its own."""
         self.batched = False
+        self.made: Attempt | None = None
+        """The call, where it is not the last one that was to be made."""
         self.waited = 0.0
         """Seconds for which it waited for its part of the quota."""
 
 
+@dataclass(frozen=True)
+class Beside:
+    """What is told of the calls of an attempt beside the last one."""
+
+    tries: tuple[Try, ...] = ()
+    spent: tuple[Spent, ...] = ()
+    reviews: tuple[Verdict, ...] = ()
+    whole: bool = True
+    """Whether these are all that they may have cost."""
+
+
 def spent_in_vain(setbacks: Sequence[Setback], start: str) -> tuple[Try, ...]:
-    """What a task that has ended must still tell of.
+    """What a task that has ended must still tell of: its last start, and what no earlier one has told."""
+    return told_by(setbacks, start) + told_by(setbacks, NOBODY)
 
-    The attempts of this start. Of earlier starts only what used none of them: theirs were told when they were parked.
-    """
+
+def told_by(setbacks: Sequence[Setback], start: str) -> tuple[Try, ...]:
+    """What a start of a task tells at its end: the attempts that it has used, and what else may have cost something."""
     return tuple(
-        setback.told for setback in setbacks if (setback.start == start if setback.used else _may_have_cost(setback))
+        each.told.model_copy(update={"used": each.used})
+        for each in setbacks
+        if each.start == start and (each.used or _may_have_cost(each))
     )
-
-
-def tells_all(setbacks: Setbacks, start: str) -> bool:
-    """Whether the attempts that a start has used are all that it may have cost."""
-    return setbacks.whole and not any(
-        each.start == start and not each.used and _may_have_cost(each) for each in setbacks.all
-    )
-
-
-def used_up(setbacks: Sequence[Setback], start: str) -> tuple[Try, ...]:
-    """The attempts that this start of a task has used."""
-    return tuple(setback.told for setback in setbacks if setback.used and setback.start == start)
 
 
 def failure(
@@ -228,25 +316,33 @@ def failure(
     *,
     output_ref: str | None,
     backoff: timedelta,
+    calls: tuple[Call, ...] | None,
+    others: Beside | None = None,
 ) -> ApplicationError:
     """The failure for Temporal to retry, or to keep as the last word: with all that is known in its details."""
     why, error = failed.why, attempt.error(failed.why)
     met = 1 + sum(setback.told.error.type == error.type for setback in setbacks.all)
-    again = why.retryable and (why.at_most is None or met < why.at_most)
+    again = why.retryable and (why.at_most is None or met < why.at_most) and attempt.number < attempt.request.attempts
     doublings = min(attempt.number - 1, MOST_DOUBLINGS)
     delay = why.retry_after or backoff * 2**doublings * random.uniform(0.5, 1.5)  # noqa: S311
+    refused = Refusal(agent=attempt.agent.name, right=Right.TOOLS, thing=A_TOOL)
+    others = others or Beside()
     details = Failed(
+        refused=(refused,) if isinstance(why, RightRefused) else (),
         asked=True,
-        accounted=setbacks.whole,
+        accounted=setbacks.whole and others.whole and calls is not None,
         status=TaskStatus.TIMED_OUT if why.timed_out else TaskStatus.FAILED,
         error=error,
         usage=failed.usage,
         unsettled=failed.unsettled,
         output_ref=output_ref,
         output_bytes=len(failed.text.encode()) if output_ref else 0,
-        tries=spent_in_vain(setbacks.all, attempt.start),
+        tries=(*others.tries, *spent_in_vain(setbacks.all, attempt.start)),
+        aside=others.spent,
+        reviews=others.reviews,
         waited_s=round(failed.waited, 3),
         batched=failed.batched,
+        calls=calls or (),
     )
     return ApplicationError(
         error.message,
@@ -255,6 +351,30 @@ def failure(
         non_retryable=not again,
         next_retry_delay=min(delay, BACKOFF_LAST) if again else None,
     )
+
+
+def refusal(
+    refused: Failed, before: Beside, calls: tuple[Call, ...] | None, *, output_ref: str | None = None, size: int = 0
+) -> ApplicationError:
+    """The end of a task that must not make a call. What was said and spent before is told with it."""
+    told = {
+        "tries": before.tries,
+        "accounted": before.whole and calls is not None,
+        "calls": calls or (),
+        "aside": before.spent,
+        "reviews": before.reviews,
+        "output_ref": output_ref,
+        "output_bytes": size,
+    }
+    details = refused.model_copy(update=told)
+    return ApplicationError(refused.error.message, details, type=refused.error.type, non_retryable=True)
+
+
+def lost(request: AgentRequest) -> ApplicationError:
+    """The end of a task whose last attempt was lost with its worker. What it may have cost is in the books."""
+    message = f"the worker was lost in the last of {request.attempts} attempts"
+    error = TaskError(type="WorkerLost", message=message, attempt=request.attempts, retryable=True)
+    return ApplicationError(message, Failed(error=error), type=error.type, non_retryable=True)
 
 
 def _may_have_cost(setback: Setback) -> bool:

@@ -13,11 +13,20 @@ from domain.models import Value
 from store import Store
 
 
+class Member(Value):
+    """Whose request is in a batch: a task, and its step."""
+
+    task: str
+    step: int
+
+
 class Announced(Value):
-    """A batch that is about to be made: the custom ids of its requests."""
+    """A batch that is about to be made: the custom ids of its requests, and whose they are."""
 
     at: datetime
     ids: tuple[str, ...] = ()
+    members: tuple[Member, ...] = ()
+    """Nobody before 0.6.0."""
 
     @property
     def is_void(self) -> bool:
@@ -31,15 +40,20 @@ class BatchBook:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def announce(self, run: str, name: str, ids: tuple[str, ...]) -> bool:
+    async def announce(self, run: str, name: str, ids: tuple[str, ...], members: tuple[Member, ...] = ()) -> bool:
         """Write down what will be sent; False when it must not be."""
-        announced = Announced(at=datetime.now(UTC), ids=ids)
+        announced = Announced(at=datetime.now(UTC), ids=ids, members=members)
         return await self._store.record(f"{run}/batches/{name}/announced", announced.model_dump(mode="json"))
 
     async def announced(self, run: str, name: str) -> Announced:
         """What was to be sent. If nothing was announced, nothing will be."""
         await self.announce(run, name, ())
         return Announced.model_validate(await self._store.recorded(f"{run}/batches/{name}/announced"))
+
+    async def known(self, run: str, name: str) -> Announced | None:
+        """What was to be sent, if it was announced; it may still be."""
+        found = await self._store.recorded(f"{run}/batches/{name}/announced")
+        return None if found is None else Announced.model_validate(found)
 
     async def made(self, run: str, name: str, id: str) -> None:
         """Write down what the provider calls it."""

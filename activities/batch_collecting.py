@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 import structlog
 
 from activities.batch_book import BatchBook
+from activities.batch_book import Member as Whose
+from activities.batch_lookout import Lookout
 from activities.model import BatchStanding, LanguageModel
 from domain.briefing import Brief
 from store import StoreUnavailable
@@ -32,6 +34,7 @@ class NeverSent(Exception):
 class Member:
     """One brief on its way: `intend` is called with our name for its batch and gives its custom id."""
 
+    whose: Whose
     brief: Brief
     intend: Callable[[str], Awaitable[str]]
     sent: asyncio.Future[BatchStanding]
@@ -40,6 +43,7 @@ class Member:
 
 @dataclass
 class _Open:
+    chain: str
     members: list[Member] = field(default_factory=list)
     size: int = 0
 
@@ -47,18 +51,20 @@ class _Open:
 class Collector:
     """One per worker process."""
 
-    def __init__(self, model: LanguageModel, book: BatchBook) -> None:
-        self._model, self._book = model, book
+    def __init__(self, model: LanguageModel, book: BatchBook, lookout: Lookout) -> None:
+        self._model, self._book, self._lookout = model, book, lookout
         self._open: dict[str, _Open] = {}
         self._sending: set[asyncio.Task[None]] = set()
 
-    async def send(self, run: str, brief: Brief, intend: Callable[[str], Awaitable[str]]) -> BatchStanding:
+    async def send(
+        self, run: str, chain: str, whose: Whose, brief: Brief, intend: Callable[[str], Awaitable[str]]
+    ) -> BatchStanding:
         """Have a brief answered in a batch with others; how the batch stands when it is made."""
-        member = Member(brief, intend, asyncio.get_running_loop().create_future())
+        member = Member(whose, brief, intend, asyncio.get_running_loop().create_future())
         size = len(brief.model_dump_json())
         group = self._open.get(run)
         if group is None or len(group.members) >= MOST or group.size + size > MOST_BYTES:
-            group = self._open[run] = _Open()
+            group = self._open[run] = _Open(chain)
             sending = asyncio.create_task(self._send_soon(run, group))
             self._sending.add(sending)
             sending.add_done_callback(self._sending.discard)
@@ -77,23 +83,25 @@ class Collector:
             del self._open[run]
         members, group.members = group.members, []
         try:
-            await self._send(run, members)
+            await self._send(run, group.chain, members)
         except Exception as error:  # noqa: BLE001  everybody who waits must hear of it, whatever it is
             for member in members:
                 if not member.sent.done():
                     member.sent.set_exception(error)
                     member.sent.exception()  # who has left need not hear it
 
-    async def _send(self, run: str, members: list[Member]) -> None:
+    async def _send(self, run: str, chain: str, members: list[Member]) -> None:
         name = secrets.token_hex(8)
         await asyncio.gather(*(self._intend(member, name) for member in members))
         going = [member for member in members if not member.sent.done()]
         if not going:
             return
-        if not await self._book.announce(run, name, tuple(member.id for member in going)):
+        ids, whose = tuple(member.id for member in going), tuple(member.whose for member in going)
+        if not await self._book.announce(run, name, ids, whose):
             raise NeverSent
         user = hashlib.sha256(run.encode()).hexdigest()[:32]
         standing = await self._model.make_batch({member.id: member.brief for member in going}, user=user)
+        self._lookout.mind(run, chain, standing.id)  # also when all who wanted it have left meanwhile
         await self._write_down(run, name, standing.id)
         log.info("batch_made", requests=len(going))
         for member in going:

@@ -8,7 +8,6 @@ provider.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -16,13 +15,15 @@ from time import monotonic
 from typing import TypeVar
 
 from activities.attempts import Attempt
-from activities.batch_book import BatchBook
+from activities.batch_book import BatchBook, Member
 from activities.batch_collecting import Collector, NeverSent
+from activities.batch_lookout import Lookout
 from activities.keeping import Keeper
-from activities.ledger import Intent, Landed
+from activities.ledger import Landed, custom_id
 from activities.meter import GivenBack
 from activities.model import BatchLost, BatchNotSent, BatchStanding, Completion, LanguageModel, ModelError, Overloaded
 from domain.models import Parked
+from entries import Intent
 from store import Store
 
 LOOK_FIRST, LOOK_LAST = timedelta(seconds=5), timedelta(minutes=15)
@@ -57,10 +58,11 @@ class BatchFailed(Exception):
 class Batches:
     """One per worker process."""
 
-    def __init__(self, model: LanguageModel, store: Store, keeper: Keeper) -> None:
+    def __init__(self, model: LanguageModel, store: Store, keeper: Keeper, lookout: Lookout) -> None:
         self._model, self._keeper = model, keeper
+        self._lookout = lookout
         self._book = BatchBook(store)
-        self._collector = Collector(model, self._book)
+        self._collector = Collector(model, self._book, self._lookout)
         self._looks: OrderedDict[str, tuple[float, asyncio.Task[BatchStanding | None]]] = OrderedDict()
         self._results: OrderedDict[str, asyncio.Task[dict[str, Completion | ModelError]]] = OrderedDict()
 
@@ -71,6 +73,7 @@ class Batches:
         """
         found = await self._keeper.open_batch(attempt)
         if found is None:
+            attempt.check_left()
             raise GivenBack(_until_later(await self._send(attempt, permit)))
         number, intent = found
         try:
@@ -81,16 +84,18 @@ class Batches:
             raise GivenBack(_parked(what, error.retry_after or LOOK_AFTER_AN_ERROR)) from None
 
     async def _send(self, attempt: Attempt, permit: Callable[[], Awaitable[None]]) -> BatchStanding:
-        number = 0
+        number, request = 0, attempt.request
 
         async def intend(name: str) -> str:
             nonlocal number
             await permit()
             number = await self._keeper.intend(attempt, batch=name)
-            return custom_id(attempt, number)
+            return custom_id(attempt.entry, number)
 
         try:
-            return await self._collector.send(attempt.request.run, attempt.brief, intend)
+            return await self._collector.send(
+                request.run, request.chain, Member(task=request.task, step=request.step), attempt.brief, intend
+            )
         except NeverSent:
             raise BatchFailed(number, BatchNotSent("the batch was called off before it was sent")) from None
         except ModelError as error:
@@ -106,8 +111,10 @@ class Batches:
         if standing is None:
             raise BatchFailed(number, BatchLost("the provider does not know its batch any more"))
         if not standing.ended:
+            self._lookout.mind(run, attempt.request.chain, id)
             raise GivenBack(_until_later(standing))
-        match (await self._read(id)).get(custom_id(attempt, number)):
+        self._lookout.forget(id)
+        match (await self._read(id)).get(custom_id(attempt.entry, number)):
             case Completion() as completion:
                 return Landed(completion=completion, number=number)
             case ModelError() as error:
@@ -127,7 +134,7 @@ class Batches:
         listed = await self._model.batches(announced.at - CLOCKS, announced.at + CLOCKS)
         like_ours = [batch for batch in listed if batch.requests == len(announced.ids)]
         for batch in like_ours:
-            if batch.ended and custom_id(attempt, number) in await self._read(batch.id):
+            if batch.ended and custom_id(attempt.entry, number) in await self._read(batch.id):
                 await self._book.made(run, name, batch.id)
                 return batch.id
         if going := [batch for batch in like_ours if not batch.ended]:
@@ -151,11 +158,6 @@ class Batches:
             _keep_few(self._results)
         self._results.move_to_end(id)
         return await asyncio.shield(read)
-
-
-def custom_id(attempt: Attempt, number: int) -> str:
-    """What the provider knows a request of a batch by: a hash of its place in the ledger, and which one it is."""
-    return f"{hashlib.sha256(attempt.entry.key.encode()).hexdigest()[:40]}-{number}"
 
 
 def _until_later(standing: BatchStanding) -> Parked:

@@ -20,7 +20,6 @@ import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.attempts import attempt_of
 from activities.contract import AgentRequest
 from activities.pulse import Pulse
 from domain.board import BACKOFF, SILENT_AFTER, Note, Page
@@ -55,7 +54,6 @@ class _Line:
     """One attempt, as its pulse is now; after a failure that will be retried, the wait for the next one."""
 
     task: str
-    attempt: int
     started: datetime
     pulse: Pulse
     backoff: Note | None = None
@@ -63,7 +61,7 @@ class _Line:
     def note(self) -> Note:
         return self.backoff or Note(
             task=self.task,
-            attempt=self.attempt,
+            attempt=self.pulse.attempt,
             step=self.pulse.step,
             started=self.started,
             since=self.pulse.since,
@@ -121,13 +119,13 @@ class Board:
     @asynccontextmanager
     async def attempt(self, request: AgentRequest, pulse: Pulse) -> AsyncIterator[None]:
         """Show an attempt while the block runs; after a failure that Temporal will retry, the wait for the next one."""
-        line = _Line(request.task, attempt_of(request), activity.info().started_time, pulse)
+        line = _Line(request.task, activity.info().started_time, pulse)
         self._runs.setdefault(request.run, _Run()).lines[request.task] = line
         self._news.set()
         try:
             yield
         except Exception as error:
-            line.backoff = _backoff(line, error, request.attempts)
+            line.backoff = _backoff(line, error)
             raise
         finally:
             lines = self._runs[request.run].lines if request.run in self._runs else {}
@@ -199,9 +197,9 @@ def _first(lines: Iterable[_Line]) -> tuple[Note, ...]:
     return tuple(line.note() for line in at_work_first[:MOST])
 
 
-def _backoff(line: _Line, error: Exception, attempts: int) -> Note | None:
+def _backoff(line: _Line, error: Exception) -> Note | None:
     """The wait for the next attempt, when there will be one. Of an error that is not ours only the type is told."""
-    if line.attempt >= attempts or (isinstance(error, ApplicationError) and error.non_retryable):
+    if isinstance(error, ApplicationError) and error.non_retryable:
         return None
     now = datetime.now(UTC)
     delay = error.next_retry_delay if isinstance(error, ApplicationError) else None

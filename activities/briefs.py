@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
+from activities.attempts import Purpose
 from activities.contract import AgentRequest
+from audit_trail import AuditTrail
 from domain.briefing import Brief, brief_for
-from domain.models import Agent, Latency, Plan, Task
+from domain.models import Agent, Latency, Plan, Task, ref_of
+from domain.permits import Needs, needs_of, needs_of_review, needs_of_summary
 from domain.prices import PriceList
+from domain.reads import Reads, reads_for_summary, reads_of
 from domain.summarizing import summarizer_for, summary_brief
 from store import Store, StoreError
 
@@ -21,17 +25,23 @@ class Briefs:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._trail = AuditTrail(store)
         self._plans: OrderedDict[str, tuple[Plan, dict[str, Task]]] = OrderedDict()
 
     async def agent(self, request: AgentRequest) -> Agent:
         """Who does the task of this request."""
         plan, tasks = await self._plan(request.plan_ref)
-        return next(agent for agent in plan.agents if agent.name == tasks[request.task].agent)
+        return next(agent for agent in plan.agents if agent.called == tasks[request.task].agent)
 
     async def prices(self, request: AgentRequest) -> PriceList | None:
         """What models cost, as the run was shown."""
         plan, _ = await self._plan(request.plan_ref)
         return plan.prices
+
+    async def of(self, request: AgentRequest) -> tuple[Plan, Task]:
+        """The task of this request, and its plan."""
+        plan, tasks = await self._plan(request.plan_ref)
+        return plan, tasks[request.task]
 
     async def is_relaxed(self, request: AgentRequest) -> bool:
         """Whether the task of this request may take a day."""
@@ -48,6 +58,31 @@ class Briefs:
         }
         texts = {ref: await self._text(ref, sources[ref]) for ref in sorted(sources)}
         return brief_for(plan, task, request.inputs, texts, request.note)
+
+    async def reads(self, request: AgentRequest) -> str | None:
+        """The hash of the list of what the agent of this request is given to read; the list is kept."""
+        plan, tasks = await self._plan(request.plan_ref)
+        return await self._kept(request, reads_of(plan, tasks[request.task], request.inputs, request.note))
+
+    async def reads_aside(self, request: AgentRequest, text: str) -> str | None:
+        """The same of whoever sums up or reviews the answer to this request."""
+        plan, tasks = await self._plan(request.plan_ref)
+        return await self._kept(request, reads_for_summary(plan, tasks[request.task], ref_of(text.encode())))
+
+    async def _kept(self, request: AgentRequest, reads: Reads) -> str | None:
+        if reads.ref is not None:
+            await self._trail.put_reads(request.run, reads.ref, reads.content)
+        return reads.ref
+
+    async def needs(self, request: AgentRequest, region: str | None, purpose: Purpose) -> Needs:
+        """What a call for this request needs: of rights, not of texts."""
+        plan, tasks = await self._plan(request.plan_ref)
+        task = tasks[request.task]
+        if purpose == "summary":
+            return needs_of_summary(plan, task, region)
+        if purpose == "review":
+            return needs_of_review(plan, task, region)
+        return needs_of(await self.agent(request), task, tasks, request.inputs, region)
 
     async def _text(self, ref: str, what: str) -> str:
         """A text that an agent is given; whoever reads of a damaged one must know what to do about it."""

@@ -9,20 +9,23 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable
+from datetime import UTC, datetime
 from time import monotonic
 
 from temporalio import activity
 
-from activities.attempts import Attempt, CallFailed, NotCovered, TurnedAway
+from activities.attempts import Attempt, CallFailed, NoneLeft, NotCovered, TurnedAway
+from activities.batch_lookout import Lookout
 from activities.batches import Batches, BatchFailed
 from activities.flights import Flights
 from activities.gate import Gate, Standing
 from activities.keeping import Keeper
 from activities.ledger import Landed
 from activities.meter import PATIENCE, GivenBack, Hold, Meter, Wish
-from activities.model import CalledOff, LanguageModel, ModelError
+from activities.model import CalledOff, LanguageModel, ModelError, WorkerStopped
 from activities.model_call import ModelCall
 from activities.patience import RunIsOver, within
+from activities.permission import Permission
 from activities.prefixes import Prefixes, Turn
 from activities.pulse import Pulse
 from activities.reading import AnswerReader
@@ -33,6 +36,7 @@ from store import Store
 
 PAUSED = Parked(why="pause", what="the run is paused")
 TOO_SLOW = Parked(why="worker", what="every grant of quota comes too late: the server or the store is slow")
+TOO_SILENT = Parked(why="worker", what="its worker was silent for so long that another one may have the task")
 
 DRAW_AGAIN = PATIENCE / 2
 """Seconds for which a call whose grants come too late is drawn for anew; then its task goes back to its run."""
@@ -58,13 +62,23 @@ class Calls:
     """Makes the calls of one worker process."""
 
     def __init__(
-        self, *, model: LanguageModel, store: Store, gate: Gate, meter: Meter, keeper: Keeper, reserve: int
+        self,
+        *,
+        model: LanguageModel,
+        store: Store,
+        gate: Gate,
+        meter: Meter,
+        keeper: Keeper,
+        lookout: Lookout,
+        permission: Permission,
+        reserve: int,
     ) -> None:
         self._model = model
+        self._permission = permission
         self._gate = gate
         self._meter = meter
         self._keeper = keeper
-        self._batches = Batches(model, store, keeper)
+        self._batches = Batches(model, store, keeper, lookout)
         self._walls = Walls()
         self._prefixes = Prefixes()
         self._room = Room(store.folder, reserve)
@@ -84,9 +98,11 @@ class Calls:
         request, asked = attempt.request, monotonic()
 
         async def permit() -> None:
+            await self._meter.pay(_wish(attempt, pulse))  # it may wait: what may change meanwhile is asked after it
             turn_away(await self._gate.permission(request.run, request.chain))
             self._turn_away_at_a_wall(attempt)
             await self._turn_away_without_room()
+            await self._permission.check(attempt)
 
         pulse.step = "batch"
         try:
@@ -103,6 +119,8 @@ class Calls:
 
     async def _fly(self, attempt: Attempt, pulse: Pulse) -> Landed:
         """Make the call when there is a place for it. An intent that no request has followed serves for the next."""
+        attempt.check_left()
+        await self._permission.check(attempt)  # before the waits: whoever has no right need not stand in line
         self._turn_away_at_a_wall(attempt)
         await self._turn_away_without_room()
         pulse.step = "cache"
@@ -146,8 +164,11 @@ class Calls:
         turn_away(await self._gate.permission(request.run, request.chain))
         self._turn_away_at_a_wall(attempt)
         await self._turn_away_without_room()
+        await self._permission.check(attempt)
         if hold.is_late():
             raise TooLate(intent)
+        if pulse.is_lost:
+            raise TurnedAway(TOO_SILENT)
         if intent is None:
             intent = await self._intend(attempt)  # intent
         if hold.is_late():
@@ -160,6 +181,10 @@ class Calls:
             number = await self._keeper.intend(attempt)
         except NotCovered as short:
             raise TurnedAway(Parked(why="budget", what=str(short))) from None
+        except NoneLeft:
+            if (landed := await self._keeper.landed(attempt)) is not None:
+                raise Overtaken(landed) from None
+            raise
         if (landed := await self._keeper.landed(attempt)) is not None:
             await self._keeper.note(attempt, number, attempt.not_made())
             raise Overtaken(landed)
@@ -172,7 +197,7 @@ class Calls:
         request, brief = attempt.request, attempt.brief
         pulse.step = "calling"
         reader = AnswerReader(on_text=_heard(pulse, hold), on_standing=hold.heard, on_begin=turn.begun)
-        asked = monotonic()
+        asked, at = monotonic(), datetime.now(UTC)
         hold.begun()
         try:
             with ModelCall(brief, run=request.run, task=request.task, attempt=attempt.number) as call:
@@ -183,16 +208,21 @@ class Calls:
         except asyncio.CancelledError:
             if _is_wanted_no_more():
                 await self._called_off(attempt, number, reader)
+            elif worker_stops():
+                stopped = WorkerStopped("the worker was stopped")
+                await self._keeper.note(attempt, number, attempt.setback(stopped, reader, used=False))
             raise
         except ModelError as error:
             hold.refused(error)
+            hold.paid(attempt.cost(reader.usage, attempt.unsettled(error, reader)))
             nothing = await self._came_to_nothing(attempt, number, error, reader)
             if isinstance(nothing, CallFailed):
                 nothing.waited = waited
             raise nothing from None
         hold.settled(cost)  # settle
+        hold.paid(attempt.cost(cost))
         self._walls.passed(brief.model, asked=asked)
-        return landed.model_copy(update={"waited": waited})
+        return landed.model_copy(update={"waited": waited, "at": at})
 
     async def _call(
         self, attempt: Attempt, number: int, reader: AnswerReader, pulse: Pulse, call: ModelCall
@@ -222,7 +252,9 @@ class Calls:
         if wall is not None:
             return TurnedAway(wall)
         told = setback.told
-        return CallFailed(error, number, usage=told.usage, unsettled=told.unsettled, text=reader.text)
+        failed = CallFailed(error, number, usage=told.usage, unsettled=told.unsettled, text=reader.text)
+        failed.attempt = attempt.number
+        return failed
 
     async def _called_off(self, attempt: Attempt, number: int, reader: AnswerReader) -> None:
         """Nobody wants the answer any more: the ledger knows what there is of it, and what it may have cost."""
@@ -255,19 +287,21 @@ def turn_away(standing: Standing) -> None:
         raise TurnedAway(PAUSED)
 
 
-def _wish(attempt: Attempt, pulse: Pulse, turn: Turn) -> Wish:
+def _wish(attempt: Attempt, pulse: Pulse, turn: Turn | None = None) -> Wish:
     """What the meter must know of a call. What the provider has in its cache does not count for its limits."""
     return Wish(
         run=attempt.request.run,
         priority=attempt.request.priority,
         model=attempt.brief.model,
         max_tokens=attempt.brief.max_tokens,
-        size=attempt.worst.input + (0 if turn.reads else attempt.worst.cache_write),
+        size=attempt.worst.input + (0 if turn is not None and turn.reads else attempt.worst.cache_write),
         wide=attempt.wide,
         agent=attempt.agent.name,
         rank=attempt.request.rank,
         pool=attempt.agent.max_concurrency,
+        counted_as=attempt.agent.pool,
         probe=attempt.request.probe,
+        usd=attempt.worst_usd,
         waits=pulse.waits,
     )
 
@@ -295,3 +329,9 @@ def _is_wanted_no_more() -> bool:
     """Whether the task was cancelled: nobody comes again, and finds out what became of the call."""
     why = activity.cancellation_details()
     return why is not None and why.cancel_requested
+
+
+def worker_stops() -> bool:
+    """Whether this worker is going down: the task comes again, to another one or to the next."""
+    why = activity.cancellation_details()
+    return why is not None and why.worker_shutdown and not why.cancel_requested

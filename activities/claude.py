@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
-from typing import Any, TypedDict, cast
+from typing import Any, NotRequired, TypedDict, cast
 
 import anthropic
 import httpx2
-from anthropic.types import MessageParam, TextBlockParam
+from anthropic.types import MessageParam, OutputConfigParam, TextBlockParam
 from anthropic.types.messages import MessageBatch, MessageBatchIndividualResponse
 from anthropic.types.messages.batch_create_params import Request
 from pydantic import JsonValue
@@ -21,7 +21,7 @@ from pydantic import JsonValue
 from activities import model
 from activities.model import BatchStanding, Completion, ModelError
 from activities.model_call import answered_as, asked_at
-from activities.reading import ANSWER_LIMIT, AnswerReader
+from activities.reading import ANSWER_LIMIT, TOOLS, AnswerReader
 from domain.briefing import Brief
 from domain.models import Usage
 from domain.quota.terms import Measure
@@ -100,6 +100,11 @@ class Claude:
             return _standing_of_batch(await self._client.messages.batches.retrieve(id, timeout=PATIENCE))
         return None
 
+    async def cancel_batch(self, id: str) -> None:
+        """Have a batch worked on no more. One that has ended, or that nobody knows, is left as it is."""
+        with _named(), suppress(anthropic.NotFoundError, anthropic.BadRequestError, anthropic.ConflictError):
+            await self._client.messages.batches.cancel(id, timeout=PATIENCE)
+
     async def batches(self, first: datetime, last: datetime) -> list[BatchStanding]:
         """The batches that were made between these times. The provider lists the newest first."""
         found: list[BatchStanding] = []
@@ -125,6 +130,7 @@ class Asked(TypedDict):
     max_tokens: int
     system: str | list[TextBlockParam]
     messages: list[MessageParam]
+    output_config: NotRequired[OutputConfigParam]
 
 
 def request_of(brief: Brief) -> Asked:
@@ -135,8 +141,17 @@ def request_of(brief: Brief) -> Asked:
         shared[-1] = {**shared[-1], **MARK}
     elif brief.first is not None:
         system = [cast("TextBlockParam", {"type": "text", "text": brief.system, **MARK})]
-    message = cast("MessageParam", {"role": "user", "content": [*shared, *brief.own]})
-    return {"model": brief.model, "max_tokens": brief.max_tokens, "system": system, "messages": [message]}
+    first = cast("MessageParam", {"role": "user", "content": [*shared, *brief.own]})
+    turns = [cast("MessageParam", {"role": turn.role, "content": turn.text}) for turn in brief.turns]
+    asked: Asked = {
+        "model": brief.model,
+        "max_tokens": brief.max_tokens,
+        "system": system,
+        "messages": [first, *turns],
+    }
+    if brief.schema_:
+        asked["output_config"] = {"format": {"type": "json_schema", "schema": dict[str, object](brief.schema_)}}
+    return asked
 
 
 def _standing_of_batch(batch: MessageBatch) -> BatchStanding:
@@ -171,6 +186,7 @@ def _result(line: MessageBatchIndividualResponse) -> Completion | ModelError:
         ),
         stop_reason=message.stop_reason,
         batched=True,
+        tool_block=any(block.type in TOOLS for block in message.content),
     )
 
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from datetime import timedelta
 from decimal import Decimal
+from typing import Annotated
 
 from temporalio.exceptions import ApplicationError, FailureError, TerminatedError, is_cancelled_exception
 
+from domain.audit import Head
 from domain.events import Event
-from domain.models import Account, Failed, Input, Outcome, Priority, Stopped, TaskError, TaskStatus, Value
+from domain.models import Account, Failed, Input, Outcome, Priority, Stopped, TaskError, TaskStatus, Unsaid, Value
+from domain.regions import base_of, with_suffix
 
 RUN_AGENT = "run_agent"
 AWAIT_TASKS = "await_tasks"
 APPEND_EVENTS = "append_events"
 CLOSE_RUN = "close_run"
 SETTLE = "settle"
+GROW_PLAN = "grow_plan"
 
 QUOTA_BANK = "QuotaBank"
 DRAW = "draw"
@@ -79,6 +83,14 @@ class EventsRequest(Value):
 
     run: str
     events: tuple[Event, ...]
+    head: Annotated[Head | None, Unsaid] = None
+    """That of the audit trail, after which they stand there too. None: it is empty, or of before 0.7.0."""
+
+
+class EventsReply(Value):
+    """The head of the audit trail now."""
+
+    head: Head
 
 
 class SettleRequest(Value):
@@ -87,12 +99,27 @@ class SettleRequest(Value):
     run: str
     task: str
     step: int
+    over: bool = False
+    """Whether the whole run is: nobody waits for any of its batches any more."""
 
 
 class SettleReply(Value):
     """What the ledger knows of it."""
 
     account: Account
+
+
+class GrowRequest(Value):
+    """A task by whose answer the plan of its run grows."""
+
+    run: str
+    plan_ref: str
+    task: str
+    output_ref: str
+    over: Annotated[tuple[str, ...], Unsaid] = ()
+    """Fan-outs over its list that have ended already: they stay as they are."""
+    agreed: Annotated[bool, Unsaid] = False
+    """Whether a person has agreed to it: then it is asked for once more."""
 
 
 class CloseRequest(Value):
@@ -127,8 +154,11 @@ def outcome_of_failure(error: BaseException) -> Outcome:
 
 
 def quota_id(account: str, queue: str) -> str:
-    """The workflow id of the bank of an account: no run and no task can have it, their ids know neither sign."""
-    return f"quota:{account}@{queue}"
+    """The workflow id of the bank of an account: no run and no task can have it, their ids know neither sign.
+
+    One for all regions: the provider counts what an account uses, wherever it is asked from.
+    """
+    return f"quota:{account}@{base_of(queue)}"
 
 
 def account_and_queue(bank: str) -> tuple[str, str]:
@@ -138,10 +168,10 @@ def account_and_queue(bank: str) -> tuple[str, str]:
 
 
 def quota_queue(queue: str) -> str:
-    """The queue of the bank: nothing else stands in line before a draw."""
-    return f"{queue}-quota"
+    """The queue of the bank: nothing else stands in line before a draw. Workers of every region take its work."""
+    return f"{base_of(queue)}-quota"
 
 
 def control_queue(queue: str) -> str:
     """The queue of the supervisor's own small activities, with slots that waiting agents cannot take."""
-    return f"{queue}-control"
+    return with_suffix(queue, "-control")

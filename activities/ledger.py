@@ -12,19 +12,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pydantic import Field
-
 from activities.model import Completion
 from domain.models import TaskError, Try, Usage, Value
-from store import REF, Store, StoreError
+from entries import NOBODY, Intent, Kept, Setback, step_key
+from store import Store, StoreError
 
 Covered = Callable[[], Awaitable[None]]
 """Raises when there is no money for one more call."""
-
-
-def step_key(run: str, task: str, step: int) -> str:
-    """Where the calls of one step of a task are."""
-    return f"{run}/{hashlib.sha256(task.encode()).hexdigest()[:32]}/{step}"
 
 
 @dataclass(frozen=True)
@@ -42,36 +36,9 @@ class Entry:
         return f"{step_key(self.run, self.task, self.step)}/{self.content.removeprefix('sha256:')}"
 
 
-class Intent(Value):
-    """A request that is about to be made: by whom, and what it may cost at most."""
-
-    run: str
-    task: str
-    step: int
-    start: str = ""
-    """Which start of the task: the run id of its workflow. A task that was parked is started again."""
-    attempt: int
-    attempts: int = 0
-    model: str
-    max_tokens: int
-    worst: Usage = Usage()
-    at: datetime
-    aside: bool = False
-    """Whether it is for a call beside that of the agent: for a summary."""
-    batch: str | None = None
-    """The batch in which it goes, by our own name for it; none for a call."""
-
-
-class Setback(Value):
-    """A request that brought no answer, or none that is known of."""
-
-    told: Try
-    start: str
-    used: bool = True
-    """Whether it used an attempt of its task. A wall uses none, nor does a worker that is stopped."""
-    output_ref: str | None = None
-    """What there was of an answer that was called off."""
-    output_bytes: int = 0
+def custom_id(entry: Entry, number: int) -> str:
+    """What the provider knows a request of a batch by: a hash of its place in the ledger, and which one it is."""
+    return f"{hashlib.sha256(entry.key.encode()).hexdigest()[:40]}-{number}"
 
 
 @dataclass(frozen=True)
@@ -79,18 +46,15 @@ class Setbacks:
     """The requests of a call that brought nothing."""
 
     all: tuple[Setback, ...] = ()
-    whole: bool = True
-    """Whether these are all that there were: one may still be under way, or the store did not answer."""
+    known: bool = True
+    """Whether these are all that there were, but for one in a batch: the store may not have answered."""
+    open: bool = False
+    """Whether a request is in a batch, of which nothing has come yet."""
 
-
-class Kept(Value):
-    """What is written down of a completion. Its text is beside it, by hash."""
-
-    text_ref: str = Field(pattern=f"^{REF.pattern}$")
-    usage: Usage
-    stop_reason: str
-    number: int = Field(default=1, ge=1)
-    batched: bool = False
+    @property
+    def whole(self) -> bool:
+        """Whether these are all that there were."""
+        return self.known and not self.open
 
 
 class Landed(Value):
@@ -102,6 +66,8 @@ class Landed(Value):
     """Whether it is the word of another request, which came while ours was under way, and stands."""
     waited: float = 0.0
     """Seconds for which the call waited for its part of the quota. Known only to the attempt that made it."""
+    at: datetime | None = None
+    """When the request was made. Known only to the attempt that made it."""
 
 
 class Damaged:
@@ -155,6 +121,14 @@ class Ledger:
             return None
         return number, last
 
+    async def open_batches(self, run: str, task: str, step: int) -> list[tuple[Entry, int, Intent]]:
+        """The calls of a step that went into a batch of which nothing has come yet."""
+        keys = [key for key in await self._store.records(step_key(run, task, step)) if "/intent-" in key]
+        contents = dict.fromkeys(key.rpartition("/")[0].rpartition("/")[2] for key in keys)
+        entries = [Entry(run, task, step, content) for content in contents]
+        found = [(entry, await self.open_batch(entry)) for entry in entries if await self._answered(entry) is None]
+        return [(entry, *last) for entry, last in found if last is not None]
+
     async def complete(self, entry: Entry, completion: Completion, number: int) -> Landed:
         """Keep what the provider said. The first word stands, and is what everybody gets to hear."""
         text_ref = await self._store.put_artifact(completion.text.encode())
@@ -176,36 +150,46 @@ class Ledger:
         await self._store.record(f"{entry.key}/setback-{number}", setback.model_dump(mode="json"))
 
     async def setbacks(
-        self, entry: Entry, *, start: str, attempt: int, but: int | None = None, worst: Usage = NOTHING
+        self,
+        entry: Entry,
+        *,
+        start: str,
+        attempt: int,
+        but: int | None = None,
+        worst: Usage = NOTHING,
+        over: bool = False,
     ) -> Setbacks:
         """The requests before this attempt that brought nothing, in order; `but` is one that is told of elsewhere.
 
         The one that brought the completion is none of them, whoever died before it could be handed on.
         One of this very start that nobody told of was lost with its worker, and is written down as that. One of an
-        earlier start was cut off when its worker was stopped. One of this very attempt may still be under way. Of one
-        whose entry is damaged nobody knows what it came to: it counts at `worst`, the same for all requests of a call.
+        earlier start was cut off when its worker was stopped, and so is one of this very attempt when that is `over`;
+        until then it may still be under way. Of one whose entry is damaged nobody knows what it came to: it counts at
+        `worst`, the same for all requests of a call.
         """
         found: list[Setback] = []
         answered = await self._answered(entry)
-        whole = answered in {None, but}
+        known, open = answered in {None, but}, False
         number = 0
         while (intent := await self._intent(entry, number := number + 1)) is not None:
+            told = await self._told(entry, number)
             if number in {but, answered}:
-                continue
-            if (told := await self._told(entry, number)) is not None:
+                # An earlier start has told of it as lost, and it was answered after all: the books know both.
+                known = known and (told is None or told.start == start)
+            elif told is not None:
                 found.append(told)
             elif isinstance(intent, Damaged):
                 found.append(_unknown(worst))
             elif intent.batch is not None:
-                whole = False  # it is open: the provider has it, or whoever looks finds out that it has not
+                open = True  # the provider has it, or whoever looks finds out that it has not
             elif intent.start != start:
-                found.append(_cut_off(intent))
-            elif intent.attempt < attempt:
-                found.append(_lost(intent))
+                found.append(_cut_off(intent, told_by=NOBODY))
+            elif intent.attempt < attempt or over:
+                found.append(_lost(intent) if intent.attempt < attempt else _cut_off(intent, told_by=start))
                 await self.fail(entry, number, found[-1])
             else:
-                whole = False
-        return Setbacks(tuple(found), whole=whole)
+                known = False
+        return Setbacks(tuple(found), known=known, open=open)
 
     async def _answered(self, entry: Entry) -> int | None:
         """The number of the request that was answered. Of a damaged entry nobody knows."""
@@ -247,15 +231,16 @@ def _damaged(how: str) -> StoreError:
 
 def _unknown(worst: Usage) -> Setback:
     error = TaskError(type="EntryDamaged", message="what the ledger has of this request is damaged", retryable=True)
-    return Setback(told=Try(attempt=0, error=error, at=datetime.now(UTC), unsettled=worst), start="", used=False)
+    return Setback(told=Try(attempt=0, error=error, at=datetime.now(UTC), unsettled=worst), start=NOBODY, used=False)
 
 
 def _lost(intent: Intent) -> Setback:
     return _untold(intent, "WorkerLost", "the worker was lost", used=True)
 
 
-def _cut_off(intent: Intent) -> Setback:
-    return _untold(intent, "WorkerStopped", "the worker was stopped", used=False)
+def _cut_off(intent: Intent, *, told_by: str) -> Setback:
+    untold = _untold(intent, "WorkerStopped", "the worker was stopped", used=False)
+    return untold.model_copy(update={"start": told_by})
 
 
 def _untold(intent: Intent, type: str, what: str, *, used: bool) -> Setback:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from itertools import count
 from typing import Protocol
 
@@ -42,10 +43,14 @@ class Wish:
     """Its place in the order of its run."""
     pool: int | None = None
     """How many times its agent may be at work, in all runs together."""
+    counted_as: str | None = None
+    """What that is counted under; by default the agent's name."""
     probe: bool = False
     """Whether it is to find out if a wall still stands."""
     wide: int = 0
     """Characters of it that are not ASCII."""
+    usd: Decimal | None = None
+    """What it may cost at most, where that is known."""
     waits: Callable[[str, datetime | None], None] = lambda _what, _until: None
     """Is told what the call waits for, and until when."""
 
@@ -72,12 +77,19 @@ class Hold:
     def refused(self, error: ModelError) -> None:
         """The call came to nothing."""
 
+    def paid(self, usd: Decimal | None) -> None:
+        """What the call has cost, or may have cost at most. Without a word it counts at its worst case."""
+
 
 class Meter(Protocol):
     """What the door asks before a call."""
 
     def draw(self, wish: Wish) -> AbstractAsyncContextManager[Hold]:
         """A block in which this call may be made; it begins when it may, or is `GivenBack`."""
+        ...
+
+    async def pay(self, wish: Wish) -> None:
+        """Count the money of a call that goes in a batch; or it is `GivenBack`."""
         ...
 
 
@@ -88,6 +100,9 @@ class OpenMeter:
     async def draw(self, wish: Wish) -> AsyncIterator[Hold]:  # noqa: ARG002 - as above
         """Nothing to wait for."""
         yield Hold()
+
+    async def pay(self, wish: Wish) -> None:
+        """Nothing to count."""
 
 
 class NarrowMeter:
@@ -114,6 +129,10 @@ class NarrowMeter:
         finally:
             self._free += 1
             self._call_next()
+
+    async def pay(self, wish: Wish) -> None:
+        """A batch needs no place."""
+        await self._then.pay(wish)
 
     async def _wait(self, waiter: Waiter) -> None:
         called = self._called[waiter] = asyncio.get_running_loop().create_future()

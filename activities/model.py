@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol
 
 from domain.briefing import Brief
-from domain.models import Usage, Value, WallKind
+from domain.models import Unsaid, Usage, Value, WallKind
 from domain.quota.words import Standing
 
 if TYPE_CHECKING:
@@ -22,6 +22,13 @@ class Completion(Value):
     stop_reason: str
     batched: bool = False
     """Whether it came in a batch, at half the price."""
+    tool_block: Annotated[bool, Unsaid] = False
+    """Whether the model's answer has a tool to be used in it. What it called the tool is not kept."""
+
+    @property
+    def wants_tool(self) -> bool:
+        """Whether the model asked for a tool. Nothing is ever done about it."""
+        return self.tool_block or self.stop_reason == "tool_use"
 
 
 class BatchStanding(Value):
@@ -49,6 +56,10 @@ class LanguageModel(Protocol):
 
     async def batch(self, id: str) -> BatchStanding | None:
         """How a batch stands; None when the provider knows none of this id."""
+        ...
+
+    async def cancel_batch(self, id: str) -> None:
+        """Have a batch worked on no more: what was done is billed, the rest is not. It ends some time later."""
         ...
 
     async def batches(self, first: datetime, last: datetime) -> list[BatchStanding]:
@@ -168,8 +179,15 @@ class NoProgress(ModelError):
 
 
 class CalledOff(ModelError):
-    """The run ended, the task was stopped or its worker is going down while the call was under way."""
+    """The run ended, or the task was stopped while the call was under way."""
 
+    may_be_billed = True
+
+
+class WorkerStopped(ModelError):
+    """The worker went down while the call was under way: the task comes again."""
+
+    retryable = True
     may_be_billed = True
 
 
@@ -177,6 +195,18 @@ class AnswerTooLarge(ModelError):
     """The answer grew beyond what we keep."""
 
     may_be_billed = True
+
+
+class AnswerInvalid(ModelError):
+    """The answer is not as it must be, also after its agent was told so."""
+
+
+class ReviewRejected(ModelError):
+    """A reviewer did not accept the answer, also after its agent was told why."""
+
+
+class ReviewFailed(ModelError):
+    """A reviewer was asked, and what it said is no review: nobody has accepted the answer."""
 
 
 class BatchExpired(ModelError):
@@ -222,8 +252,16 @@ class UnexpectedStop(ModelError):
     may_be_billed = True
 
 
+class RightRefused(ModelError):
+    """The model asked for a tool, and its agent was given none. Asked again, it would ask, and be billed, again."""
+
+    may_be_billed = True
+
+
 def answer_of(completion: Completion, max_tokens: int) -> str:
     """The text of a completion that counts as an answer."""
+    if completion.wants_tool:
+        raise RightRefused("the model asked for a tool, and its agent was given none: its answer is not used")
     match completion.stop_reason:
         case "end_turn" | "stop_sequence":
             return completion.text
@@ -233,7 +271,7 @@ def answer_of(completion: Completion, max_tokens: int) -> str:
             raise Refused("the model declined to answer")
         case "model_context_window_exceeded":
             raise ContextExceeded("request and answer do not fit the model's context window: give the task less input")
-        case "pause_turn" | "tool_use" as reason:
-            raise UnexpectedStop(f"the model stopped for {reason!r}, which needs tools")
+        case "pause_turn":
+            raise UnexpectedStop("the model stopped for 'pause_turn', which needs tools")
         case _:
             raise UnexpectedStop("the model stopped for a reason that we do not know")

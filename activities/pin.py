@@ -48,12 +48,12 @@ class Pin:
             raise self._refusal(run)
         self._refused.pop(run, None)
         self._known[run] = None
-        _forget_the_oldest(self._known)
+        forget_the_oldest(self._known)
 
     def _refusal(self, run: str) -> OtherStore:
         now = datetime.now(UTC)
         since = self._refused.setdefault(run, now)
-        _forget_the_oldest(self._refused)
+        forget_the_oldest(self._refused)
         log.warning("run_of_another_store", run=run, store=self._store.name)
         message = (
             f"the worker on {platform.node()} has another store ({self._store.name}), which does not have this run: "
@@ -62,6 +62,7 @@ class Pin:
         return OtherStore(message, now + min(max(now - since, WAIT_FIRST), WAIT_LAST))
 
 
-def _forget_the_oldest(runs: dict[str, Any]) -> None:
+def forget_the_oldest(runs: dict[str, Any]) -> None:
+    """Keep what is remembered of runs within bounds."""
     if len(runs) > RUNS_KNOWN:
         del runs[next(iter(runs))]

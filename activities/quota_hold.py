@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from decimal import Decimal
 from time import monotonic
 
 from activities import quota_figures
@@ -12,7 +13,9 @@ from activities.meter import Hold
 from activities.model import ModelError, Overloaded, RateLimited
 from domain.lineup import Lineup
 from domain.models import Usage
-from domain.quota.terms import Amounts, Measure, minus
+from domain.prices import NOTHING
+from domain.quota.buckets import ARRIVES
+from domain.quota.terms import Amounts, Measure, minus, plus
 from domain.quota.words import Call, LaneReport, LaneWord, Seen, Standing
 
 WALL_WITHOUT_END = timedelta(seconds=30)
@@ -37,17 +40,22 @@ class LaneBook:
     passed: int = 0
     looks: int = 0
     seen: tuple[int, Standing, Amounts, Amounts, float] | None = None
+    most: Amounts = field(default_factory=dict)
+    """The most that any answer under these limits has told of: one that is overtaken on its way is not lost."""
     told: dict[Measure, int] | None = None
     """The limits by the latest headers: others than before are news."""
     word: LaneWord = field(default_factory=LaneWord)
     free_until: float = 0.0
+    holds: set[QuotaHold] = field(default_factory=set)
+    """Of the calls that were drawn for and are under way."""
 
     def report(self, now: float) -> LaneReport:
         """All of it, as it is now."""
         seen = None
         if self.seen is not None:
             number, standing, charged, drawn, left = self.seen
-            seen = Seen(number=number, standing=standing, charged=charged, drawn=drawn, age=now - left)
+            age = now - left
+            seen = Seen(number=number, standing=standing, charged=charged, drawn=drawn, age=age, most=self.most)
         return LaneReport(
             flying=self.flying,
             back=self.back,
@@ -58,13 +66,26 @@ class LaneBook:
             wall=max(0.0, self.wall - now),
             passed=self.passed,
             seen=seen,
+            on_its_way=self._on_its_way(now),
         )
+
+    def _on_its_way(self, now: float) -> Amounts:
+        """What was granted, and is not at the provider for sure."""
+        total: Amounts = {}
+        for hold in self.holds:
+            if hold.is_on_its_way(now):
+                total = plus(total, hold.amounts)
+        return total
 
     def hear(self, call: Call, standing: Standing, drawn: Amounts, left: float) -> None:
         """Headers have come: the latest are told to the bank, at once when they are news."""
         self.looks += 1
         self.seen = (self.looks, standing, call.amounts, drawn, left)
-        if self.told != standing.limits:
+        news = self.told != standing.limits
+        before = {} if news else self.most
+        there = {measure: left + call.amounts.get(measure, 0.0) for measure, left in standing.remaining.items()}
+        self.most = {measure: max(amount, before.get(measure, 0.0)) for measure, amount in there.items()}
+        if news:
             self.told = standing.limits
             self.tell()
 
@@ -87,8 +108,19 @@ class LaneBook:
 class QuotaHold(Hold):
     """One call's part of the quota, counted."""
 
-    def __init__(self, lane: LaneBook, call: Call, *, asked: float | None = None, until: float = float("inf")) -> None:
+    def __init__(
+        self,
+        lane: LaneBook,
+        call: Call,
+        *,
+        asked: float | None = None,
+        until: float = float("inf"),
+        day: str | None = None,
+    ) -> None:
         self._lane, self._call = lane, call
+        self.day = day
+        """The day that its money counts for, where that is limited."""
+        self._paid: Decimal | None = None
         self._asked, self._until = asked, until
         self.free = asked is None
         """Whether nobody asked for it, because nothing is limited."""
@@ -96,8 +128,17 @@ class QuotaHold(Hold):
         """Seconds from asking until it was used, or was found to be too late."""
         self._drawn = lane.word.drawn
         self._left: float | None = None
-        self._spoke = False
+        self._heard = self._spoke = False
         self._usage: Usage | None = None
+
+    @property
+    def amounts(self) -> Amounts:
+        """What was drawn."""
+        return self._call.amounts
+
+    def is_on_its_way(self, now: float) -> bool:
+        """Whether the provider may not have counted it yet. It has when its answer begins."""
+        return self._left is None or (now - self._left < ARRIVES and not self._heard)
 
     def is_late(self) -> bool:
         """Whether the provider's buckets have filled for others since: what came in between took too long."""
@@ -119,6 +160,7 @@ class QuotaHold(Hold):
 
     def heard(self, standing: Standing) -> None:
         """Keep the latest headers for the bank."""
+        self._heard = True
         if self._left is not None:
             self._lane.hear(self._call, standing, self._drawn, self._left)
 
@@ -142,6 +184,17 @@ class QuotaHold(Hold):
             self.heard(error.standing)
         if isinstance(error, RateLimited | Overloaded) or error.timed_out:
             self._lane.refuse(self._call, error)
+
+    def paid(self, usd: Decimal | None) -> None:
+        """What it has cost, or may have cost at most."""
+        self._paid = usd
+
+    @property
+    def cost(self) -> Decimal:
+        """What its day is charged with: nothing for a call that was never made, its worst case when nobody told."""
+        if self._left is None:
+            return NOTHING
+        return self._paid if self._paid is not None else self._call.usd or NOTHING
 
     def back(self) -> Amounts:
         """What goes back: all of a call that was never made, and of any other what was counted too much."""

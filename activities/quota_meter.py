@@ -23,12 +23,13 @@ import structlog
 from activities import quota_figures
 from activities.meter import PATIENCE, GivenBack, Hold, Wish
 from activities.quota_hold import LaneBook, QuotaHold
-from activities.quota_parking import awaited, busy_agent, moment_in, no_quota
+from activities.quota_money import DayBooks
+from activities.quota_parking import awaited, busy_agent, moment_in, money_later, no_money, no_quota
 from activities.teller import Teller, Unanswered
 from domain.lineup import Waiter
 from domain.models import Parked
 from domain.quota.terms import Terms, lane_of, plus
-from domain.quota.words import Ask, Call, Grant
+from domain.quota.words import NO_LANE, Ask, Call, Grant
 
 HOLD_LEAST, HOLD_MOST = 0.3, 4.0
 """Seconds from asking, after which a grant is not used any more: longer where the way to the bank is, or what the door
@@ -98,6 +99,9 @@ class QuotaMeter:
         self._waiting: OrderedDict[int, _Waiting] = OrderedDict()
         self._pools: Counter[str] = Counter()
         self._leases: dict[str, tuple[int, float]] = {}
+        self._till = DayBooks()
+        self._is_capped = True
+        """Whether the money of a day is limited, by us or by another process. Unknown at first: the bank tells."""
         self._news = asyncio.Event()
         self._unsaid = False
         """Whether there is something that the bank must hear at once."""
@@ -135,6 +139,19 @@ class QuotaMeter:
         finally:
             self._over(call, hold)
 
+    async def pay(self, wish: Wish) -> None:
+        """Draw the money of a call alone: a batch has limits of its own, and its answer may come to another process.
+
+        So what is drawn for it stays spent.
+        """
+        if not self._is_capped:
+            return
+        nothing: dict[str, object] = {"lane": NO_LANE, "amounts": {}, "agent": None, "pool": 0}
+        call = self._call(wish).model_copy(update=nothing)
+        hold = await self._in_line(wish, call)
+        hold.begun()
+        self._over(call, hold)
+
     def _call(self, wish: Wish) -> Call:
         return Call(
             number=next(self._numbers),
@@ -145,15 +162,16 @@ class QuotaMeter:
                 "output_tokens": float(wish.max_tokens),
             },
             run=wish.run,
-            agent=wish.agent if wish.pool else None,
+            agent=(wish.counted_as or wish.agent) if wish.pool else None,
             pool=wish.pool or 0,
             probe=wish.probe,
+            usd=wish.usd,
         )
 
     def _freely(self, call: Call) -> QuotaHold | None:
         """Where nothing is limited nobody asks."""
         lane, now = self._lanes.get(call.lane), monotonic()
-        if lane is None or now >= lane.free_until or lane.lineup.waiting:
+        if self._is_capped or lane is None or now >= lane.free_until or lane.lineup.waiting:
             return None
         if call.agent is not None:
             lease, until = self._leases.get(call.agent, (0, 0.0))
@@ -163,13 +181,18 @@ class QuotaMeter:
             self._news.set()  # from now on this process must say again and again what it holds
         return self._fly(call)
 
-    def _fly(self, call: Call, by: Ask | None = None) -> QuotaHold:
+    def _fly(self, call: Call, by: Ask | None = None, day: str | None = None) -> QuotaHold:
         """Count a call as under way: by the grant for an ask, or freely."""
         lane = self._lanes[call.lane]
         lane.flying += 1
         if call.agent is not None:
             self._pools[call.agent] += 1
-        return QuotaHold(lane, call) if by is None else QuotaHold(lane, call, asked=by.clock, until=by.clock + by.hold)
+        if by is None:
+            return QuotaHold(lane, call)
+        self._till.hold(day, call.usd)
+        hold = QuotaHold(lane, call, asked=by.clock, until=by.clock + by.hold, day=day)
+        lane.holds.add(hold)
+        return hold
 
     async def _in_line(self, wish: Wish, call: Call) -> QuotaHold:
         lane = self._lanes.setdefault(call.lane, LaneBook(self._tell))
@@ -198,9 +221,11 @@ class QuotaMeter:
     def _over(self, call: Call, hold: QuotaHold) -> None:
         lane = self._lanes[call.lane]
         lane.flying -= 1
+        lane.holds.discard(hold)
         if call.agent is not None:
             self._pools[call.agent] -= 1
         lane.back = plus(lane.back, hold.back())
+        self._till.settle(hold.day, call.usd, hold.cost)
         if hold.used_after is not None:
             self._use += 0.2 * (hold.used_after - self._use)
         has_room = call.agent is None or call.agent in self._leases
@@ -275,7 +300,7 @@ class QuotaMeter:
             clock=now,
             hold=min(HOLD_MOST, max(HOLD_LEAST, WAYS * self._way, USES * self._use)),
             terms=self._terms,
-            lanes={name: lane.report(now) for name, lane in self._lanes.items()},
+            lanes={name: lane.report(now) for name, lane in self._lanes.items() if name != NO_LANE},
             pools={agent: held for agent, held in self._pools.items() if held},
             calls=tuple(
                 self._waiting[waiter.number].call
@@ -283,6 +308,7 @@ class QuotaMeter:
                 for waiter in lane.lineup.first(AT_MOST)
             ),
             waiting=len(self._waiting),
+            money=self._till.reports(),
         )
 
     def _take(self, ask: Ask, grant: Grant, took: float) -> None:
@@ -294,20 +320,23 @@ class QuotaMeter:
             lane.word = word
             lane.free_until = now + FREE_FOR if word.free else 0.0
         self._leases = {agent: (lease, now + FREE_FOR) for agent, lease in grant.leases.items()}
+        self._is_capped = grant.day is not None or self._terms.daily is not None
         late = took > ask.hold
         for call in ask.calls:
             waiting = self._waiting.get(call.number)
             if call.number in grant.numbers:
-                self._release(ask, call, None if late else waiting)
+                self._release(ask, call, None if late else waiting, grant.day.date if grant.day else None)
+            elif waiting is not None and grant.day is not None and call.number in grant.unpaid:
+                self._turn_away(waiting, no_money(call, grant.day))
             elif waiting is not None and call.agent in grant.full:
-                self._turn_away(waiting, busy_agent(call, grant.full[call.agent]))
+                self._turn_away(waiting, busy_agent(waiting.wish.agent, call.pool, grant.full[call.agent]))
         if late:
             quota_figures.late()
         self._send_back_the_last(now)
         quota_figures.words(grant.lanes)
 
-    def _release(self, ask: Ask, call: Call, waiting: _Waiting | None) -> None:
-        hold = self._fly(call, ask)
+    def _release(self, ask: Ask, call: Call, waiting: _Waiting | None, day: str | None) -> None:
+        hold = self._fly(call, ask, day)
         if waiting is None or waiting.granted.done():
             self._over(call, hold)  # nobody is there to use it, or it is too late: it goes back
             return
@@ -331,8 +360,9 @@ class QuotaMeter:
                 else:
                     stays = expected
             again = word.retry_in if word.retry_in > self._patience else max(COME_BACK_LEAST, COME_BACK * stays)
+            parked = money_later if word.obstacle == "money" else no_quota
             for waiting in goes:
-                self._turn_away(waiting, no_quota(what, again))
+                self._turn_away(waiting, parked(what, again))
 
     def _turn_away(self, waiting: _Waiting, parked: Parked) -> None:
         lane = self._lanes[waiting.call.lane]

@@ -12,6 +12,9 @@ from domain.quota.words import Standing
 ANSWER_LIMIT = 8 * 1024 * 1024
 """Bytes of one answer; the largest model output is far below, so more is a fault."""
 
+TOOLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+"""Blocks of an answer by which a model asks for something to be done."""
+
 
 class AnswerReader:
     """Takes the events of one stream in order and gives the completion, or says why there is none.
@@ -35,7 +38,7 @@ class AnswerReader:
         self._stop_reason: str | None = None
         self.names: dict[str, str] = {}
         """What the provider calls this answer (`id`), and the model that gave it."""
-        self._begun = self._stopped = False
+        self._begun = self._stopped = self._tool_block = False
 
     @property
     def text(self) -> str:
@@ -76,6 +79,8 @@ class AnswerReader:
                 self._usage |= _counts(usage)
                 if self._on_begin is not None:
                     self._on_begin()
+            case {"type": "content_block_start", "content_block": {"type": str(kind)}} if kind in TOOLS:
+                self._tool_block = True
             case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str(text)}}:
                 self._take(text)
             case {"type": "message_delta", "delta": {"stop_reason": str(reason)}}:
@@ -96,7 +101,7 @@ class AnswerReader:
             raise Garbled("the provider's answer is not a message")
         if not self._stopped or self._stop_reason is None:
             raise StreamCut("the answer broke off before its end")
-        return Completion(text=self.text, usage=self.usage, stop_reason=self._stop_reason)
+        return Completion(text=self.text, usage=self.usage, stop_reason=self._stop_reason, tool_block=self._tool_block)
 
     def _take(self, text: str) -> None:
         if not self._begun or self._stopped:

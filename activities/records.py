@@ -5,48 +5,75 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from decimal import Decimal
 
+import structlog
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from activities.books import Books
+import plan_changes
+from activities.batch_calling_off import CallingOff
 from activities.contract import (
     APPEND_EVENTS,
     CLOSE_RUN,
     SETTLE,
     CloseReply,
     CloseRequest,
+    EventsReply,
     EventsRequest,
     SettleReply,
     SettleRequest,
 )
-from activities.pin import OtherStore, Pin
+from activities.model import LanguageModel, ModelError
+from activities.pin import OtherStore, Pin, forget_the_oldest
 from activities.pulse import Pulse, beating
+from audit_trail import AuditTrail
+from books import Books
 from domain.catalog import entry_of
+from domain.events import timestamp
+from domain.merit import record_of
 from domain.models import Plan
 from domain.picture import Picture
 from domain.prices import money
 from store import Store
 
+CALL_OFF_ATTEMPTS = 4
+"""How often a batch is called off at a provider that does not answer, until its requests count at their worst case."""
+
+log = structlog.get_logger()
+
 
 class RecordActivities:
     """Writes to the store. Safe to run again: every segment and report is named by what is in it."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, model: LanguageModel) -> None:
         self._store = store
         self._books = Books(store)
+        self._trail = AuditTrail(store)
+        self._calling_off = CallingOff(model, store, is_closed=self._books.is_closed)
         self._pin = Pin(store)
+        self._families: dict[str, str] = {}
 
     @activity.defn(name=APPEND_EVENTS)
-    async def append_events(self, request: EventsRequest) -> None:
-        """Append a segment to the event log of a run."""
+    async def append_events(self, request: EventsRequest) -> EventsReply:
+        """Append a segment to the audit trail and the event log of a run.
+
+        To the trail first: nothing is shown that does not stand there. What was cut short between is done again.
+        """
         await self._check(request.run)
-        await self._store.append_events(request.run, request.events)
+        head = await self._trail.append(request.run, request.head, request.events)
+        await self._store.append_events(request.run, request.events, await self._family(request.run))
+        return EventsReply(head=head)
 
     @activity.defn(name=SETTLE)
     async def settle(self, request: SettleRequest) -> SettleReply:
-        """What the calls of a task have cost that could not tell. Those that nobody told of count at their worst."""
+        """What the calls of a task have cost that could not tell. Those that nobody told of count at their worst.
+
+        The account is closed by asking for it. After that, what of it is in a batch is called off, and asked for again.
+        """
         await self._check(request.run)
-        return SettleReply(account=await self._books.account(request.run, request.task, request.step))
+        account = await self._books.account(request.run, request.task, request.step)
+        if await self._call_off(request):
+            account = await self._books.account(request.run, request.task, request.step)
+        return SettleReply(account=account)
 
     @activity.defn(name=CLOSE_RUN)
     async def close_run(self, request: CloseRequest) -> CloseReply:
@@ -54,6 +81,24 @@ class RecordActivities:
         async with beating(Pulse(step="report")):
             await self._check(request.run)
             return await self._close_run(request)
+
+    async def _call_off(self, request: SettleRequest) -> bool:
+        """Stop paying for what nobody waits for. A provider that does not answer is asked a few times, not for ever."""
+        try:
+            return await self._calling_off.give_up(request.run, request.task, request.step, over=request.over)
+        except ModelError as error:
+            if activity.info().attempt < CALL_OFF_ATTEMPTS:
+                raise ApplicationError(str(error), type=type(error).__name__) from None
+            log.warning("batch_not_called_off", error=type(error).__name__)
+            return False
+
+    async def _family(self, run: str) -> str:
+        """The first of a run and its retries: what their events have in common. Asked for once a run."""
+        if run not in self._families:
+            manifest = await self._store.manifest(run) or {}
+            self._families[run] = str(manifest.get("family") or run)
+            forget_the_oldest(self._families)
+        return self._families[run]
 
     async def _check(self, run: str) -> None:
         """Refuse a run of another store: events written there would be a hole in the log where it is read."""
@@ -63,14 +108,18 @@ class RecordActivities:
             raise ApplicationError(str(other), type="OtherStore", category=ApplicationErrorCategory.BENIGN) from None
 
     async def _close_run(self, request: CloseRequest) -> CloseReply:
-        plan = Plan.model_validate_json(await self._store.artifact(request.plan_ref))
-        estimate = await self._store.estimate(request.run)
         manifest = await self._store.manifest(request.run) or {}
+        first = str(manifest.get("plan_ref") or request.plan_ref)  # it may have been changed since
+        plan = Plan.model_validate_json(await self._store.artifact(first))
+        estimate = await self._store.estimate(request.run)
         before = Decimal(manifest.get("before_usd", 0))
         picture = Picture(request.run, plan, simulated=request.simulated, estimate=estimate, before=before)
-        picture.add([event async for event in self._store.events(request.run)])
+        await plan_changes.tell(self._store, picture, [event async for event in self._store.events(request.run)])
         report = picture.report({}, now=picture.finished or datetime.now(UTC))
         ref = await self._store.put_artifact(report.model_dump_json(by_alias=True).encode())
+        await self._store.put_report(request.run, ref)
+        finished = timestamp(picture.finished) if picture.finished else None
+        await self._store.put_record(request.run, record_of(picture, finished).model_dump(mode="json"))
         await self._store.put_end(request.run, entry_of(picture, report).model_dump(mode="json"))
         cost = report.cost.actual_usd
         return CloseReply(report_ref=ref, cost_usd=money(cost) if cost is not None else None)

@@ -6,18 +6,20 @@ becomes of the second, the task has its answer and succeeds.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from time import monotonic
 
 import structlog
 
-from activities.attempts import Attempt, CallFailed, TurnedAway, failure, spent_in_vain
+from activities.attempts import Attempt, CallFailed, NoneLeft, TurnedAway, failure, spent_in_vain
 from activities.briefs import Briefs
 from activities.keeping import Keeper
-from activities.ledger import Landed, Setbacks
-from domain.models import Answered, Parked, Spent, Stopped, Try, WallKind
+from activities.ledger import Setbacks
+from activities.passage import Ask
+from domain.models import Answered, Failed, Parked, Spent, Stopped, Try, WallKind
+from domain.refusals import A_TOOL, REFUSED, Refusal
+from domain.rights import Right
 from domain.summaries import Parted, beginning, is_its_own
 
 TIMEOUT, LONGEST = timedelta(seconds=30), timedelta(seconds=60)
@@ -32,10 +34,6 @@ USABLE = frozenset({"end_turn", "stop_sequence", "max_tokens"})
 log = structlog.get_logger()
 
 
-Ask = Callable[[Attempt], Awaitable[tuple[Landed, bool]]]
-"""What a call comes to, and whether it was paid for before."""
-
-
 @dataclass(frozen=True)
 class Summary:
     """The summary of an answer, and what it took."""
@@ -46,6 +44,8 @@ class Summary:
     whole: bool = True
     """Whether these are all that it may have cost."""
     waited: float = 0.0
+    refused: tuple[Refusal, ...] = ()
+    """What there was no right to."""
 
     def added_to(self, answer: Answered, ref: str) -> Answered:
         """The answer with its summary, which is kept under this reference."""
@@ -53,10 +53,11 @@ class Summary:
             update={
                 "summary_ref": ref,
                 "summary_bytes": len(self.text.encode()),
-                "aside": self.aside,
+                "aside": (*answer.aside, *self.aside),
                 "tries": (*answer.tries, *self.tries),
                 "accounted": answer.accounted and self.whole,
                 "waited_s": round(answer.waited_s + self.waited, 3),
+                "refused": self.refused,
             }
         )
 
@@ -78,24 +79,30 @@ class Summaries:
     async def _aside(self, attempt: Attempt, text: str) -> Attempt:
         """The attempt at the call for a summary: of the same number as the attempt at the task that it is made in."""
         brief, agent = await self._briefs.for_summary(attempt.request, text)
+        reads = await self._briefs.reads_aside(attempt.request, text)
         timeout = min(agent.timeout or TIMEOUT, LONGEST)
         request = attempt.request.model_copy(update={"timeout": timeout, "probe": False})
-        return replace(attempt, request=request, brief=brief, agent=agent, aside=True, relaxed=False)
+        return replace(
+            attempt, request=request, brief=brief, agent=agent, purpose="summary", relaxed=False, reads=reads
+        )
 
     async def _made(self, aside: Attempt, text: str, ask: Ask) -> Summary:
         began = monotonic()
         try:
             landed, reused = await ask(aside)
-        except TurnedAway as turned:
-            if (wait := _own_wait(turned)) is not None:
+        except (TurnedAway, NoneLeft) as turned:
+            if isinstance(turned, TurnedAway) and (wait := _own_wait(turned)) is not None:
                 raise wait from None
-            log.warning("summary_failed", error="wall")
+            refused = _refused(turned)
+            why = "lost" if isinstance(turned, NoneLeft) else "wall"
+            log.warning("summary_failed", error=REFUSED if refused else why)
             before = await self._in_vain(aside)
-            return Summary(beginning(text), tries=spent_in_vain(before.all, aside.start), whole=before.whole)
+            tries = spent_in_vain(before.all, aside.start)
+            return Summary(beginning(text), tries=tries, whole=before.whole, refused=refused)
         except CallFailed as failed:
             return await self._failed(aside, text, failed)
         said = landed.completion
-        made = said.text.strip() if said.stop_reason in USABLE else ""
+        made = said.text.strip() if said.stop_reason in USABLE and not said.wants_tool else ""
         log.info("summary_made", used=bool(made), seconds=round(monotonic() - began, 3), reused=reused)
         before = await self._in_vain(aside, but=landed.number)
         return Summary(
@@ -104,12 +111,14 @@ class Summaries:
             tries=spent_in_vain(before.all, aside.start),
             whole=before.whole,
             waited=0.0 if reused else landed.waited,
+            refused=(Refusal(agent=aside.agent.name, right=Right.TOOLS, thing=A_TOOL),) if said.wants_tool else (),
         )
 
     async def _failed(self, aside: Attempt, text: str, failed: CallFailed) -> Summary:
         """Another attempt at it, when there is one left. Else the task succeeds with the beginning of its text."""
         before = await self._keeper.setbacks(aside, but=failed.number)
-        error = failure(aside, failed, before, output_ref=None, backoff=self._backoff)
+        calls = await self._keeper.told_at_the_end(aside, failed)
+        error = failure(aside, failed, before, output_ref=None, backoff=self._backoff, calls=calls)
         if not error.non_retryable and aside.number < aside.request.attempts:
             raise error from None
         log.warning("summary_failed", error=type(failed.why).__name__)
@@ -120,13 +129,20 @@ class Summaries:
         return await self._keeper.setbacks(aside, but=but)
 
 
+def _refused(turned: TurnedAway | NoneLeft) -> tuple[Refusal, ...]:
+    """What whoever sums up has no right to. The answer is there, so its task does not fail for it."""
+    if isinstance(turned, TurnedAway) and isinstance(turned.outcome, Failed):
+        return turned.outcome.refused
+    return ()
+
+
 def _own_wait(turned: TurnedAway) -> TurnedAway | None:
     """What a task does that met something on the way to its summary; nothing when it does not wait for it.
 
     A wall before the model of the summarizer is none before the model of the task: it waits alone.
     """
     outcome = turned.outcome
-    if isinstance(outcome, Parked) and outcome.why == "budget":
+    if isinstance(outcome, Failed) or (isinstance(outcome, Parked) and outcome.why == "budget"):
         return None
     if isinstance(outcome, Stopped) or outcome.wall is None:
         return turned

@@ -28,9 +28,14 @@ class Home:
 
     async def run(self, plan: Planned) -> RunSummary:
         """Submit a plan as a user does, and wait for its end."""
+        _, summary = await self.run_named(plan)
+        return summary
+
+    async def run_named(self, plan: Planned) -> tuple[str, RunSummary]:
+        """The same, with the id of the run."""
         run = await self.runs.submit(plan, id=None, simulated=True, queue=queue_of(Mode.SIMULATED))
         result = await self.temporal.get_workflow_handle(run).result()
-        return RunSummary.model_validate(result)
+        return run, RunSummary.model_validate(result)
 
 
 @asynccontextmanager

@@ -37,11 +37,11 @@ from datetime import timedelta
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Self
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bare import BareParent, BareTask
+from footprints import Footprints
 from pydantic import JsonValue
 from temporalio import activity
 from temporalio.client import Client
@@ -53,7 +53,6 @@ from domain.briefing import Brief
 from domain.models import Agent, Plan, Task
 from domain.planning import Planned
 from embedded import Worker, down, find_server, simulator_url, up
-from footprint import Footprint, footprint
 from runtime import ROOT, Mode, Settings, connect, leave, load_settings, queue_of
 from store import open_store
 from versioning import unversioned_runner
@@ -119,40 +118,6 @@ class Sample:
     server_cpu: float
     worker_mb: float
     server_mb: float
-
-
-class Footprints:
-    """What processes use while a block runs. Memory is looked at five times a second."""
-
-    def __init__(self, *pids: int) -> None:
-        self._pids = pids
-
-    async def __aenter__(self) -> Self:
-        self._before = self._now()
-        self._peaks = [found.rss_bytes for found in self._before]
-        self._looking = asyncio.create_task(self._look())
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._after = self._now()
-        self._looking.cancel()
-
-    async def _look(self) -> None:
-        while True:
-            self._peaks = [max(peak, found.rss_bytes) for peak, found in zip(self._peaks, self._now(), strict=True)]
-            await asyncio.sleep(0.2)
-
-    def _now(self) -> list[Footprint]:
-        found = [footprint(pid) for pid in self._pids]
-        return [one for one in found if one is not None]
-
-    def cpu_seconds(self) -> list[float]:
-        """CPU used in the block, by process."""
-        return [after.cpu_seconds - before.cpu_seconds for before, after in zip(self._before, self._after, strict=True)]
-
-    def peak_mb(self) -> list[float]:
-        """The most memory held in the block, by process."""
-        return [peak / 1e6 for peak in self._peaks]
 
 
 class Bench:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import embedded
+from checkup.encryption import keys_fit
 from checkup.findings import Finding, note, ok, problem
 from checkup.folders import nearest, why_unwritable
+from checkup.growth import growth
 from checkup.runs import runs_go_on
 from checkup.store import store_answers
 from checkup.temporal import asked, attributes_exist, retention_is_long, server_answers, workers_poll
@@ -49,8 +51,14 @@ async def examine(home: Path | None, starter: str) -> AsyncIterator[Finding]:
     if usable.state == "problem":
         return
     yield _room(settings)
+    encryption = await keys_fit(settings.store)
+    yield encryption
+    if encryption.state == "problem":
+        return
     store = await store_answers(settings.store)
     yield store
+    if store.state == "ok":
+        yield await growth(settings)
     for trouble in embedded.troubles(settings.home):
         yield problem("services", trouble.sentence(starter), f"{starter} up")
     async for finding in _temporal(settings, starter, readable=store.state == "ok"):

@@ -21,12 +21,14 @@ from domain.models import RunStatus, TaskStatus  # noqa: E402
 from domain.picture import Picture  # noqa: E402
 from embedded import simulator_url  # noqa: E402
 from runtime import Mode, leave, queue_of  # noqa: E402
+from terminal.estimating import offer_for  # noqa: E402
 from terminal.live import live_view  # noqa: E402
-from terminal.plans import read_plan  # noqa: E402
 from terminal.scripts import follow_script  # noqa: E402
 from terminal.session import Session  # noqa: E402
 from terminal.show import show_report  # noqa: E402
+from terminal.show_estimate import estimate_line  # noqa: E402
 from terminal.show_task import show_task  # noqa: E402
+from terminal.starting import Order  # noqa: E402
 
 PLAN = "examples/competitor-brief.yaml"
 FAILURES, SCRIPT = "examples/failures.yaml", "examples/failures.script.yaml"
@@ -47,15 +49,15 @@ async def take(session: Session) -> None:
     """A run that goes well, then one in which nearly everything goes wrong."""
     async with session.up(Mode.SIMULATED):
         client = await session.client()
-        await take_the_run(client)
+        await take_the_run(session, client)
         await follow_script(simulator_url(session.settings), "failures", (ROOT / SCRIPT).read_text("utf-8"))
-        await take_the_failures(client)
+        await take_the_failures(session, client)
 
 
-async def take_the_run(client: RunClient) -> None:
-    """The run in the middle, and its report."""
-    console = screen(f"run {PLAN}\n")
-    run = await submit(client, PLAN, "competitor-brief-1116-2104")
+async def take_the_run(session: Session, client: RunClient) -> None:
+    """What it will likely cost, the run in the middle, and its report."""
+    console = screen(f"run {PLAN}")
+    run = await submit(session, client, PLAN, "competitor-brief-1116-2104", console)
     taken = False
     async for picture in client.watch(run):
         if not taken and in_the_middle(picture):
@@ -67,10 +69,10 @@ async def take_the_run(client: RunClient) -> None:
     keep(console, "run")
 
 
-async def take_the_failures(client: RunClient) -> None:
+async def take_the_failures(session: Session, client: RunClient) -> None:
     """When nothing but the wall and a person is awaited; what a task was told; and the report after the approval."""
     console = screen("status failures", width=WIDE)
-    run = await submit(client, FAILURES, "failures")
+    run = await submit(session, client, FAILURES, "failures")
     picture = await until(client, run, only_others_are_awaited)
     report = await client.report(picture)
     show_report(console, report, hints=[])
@@ -113,10 +115,24 @@ def keep(console: Console, name: str) -> None:
     console.save_svg(str(ROOT / "docs" / "pictures" / f"{name}.svg"), title="nightcrew")
 
 
-async def submit(client: RunClient, plan: str, id: str) -> str:
-    """Start a simulated run of an example."""
-    planned = read_plan(str(ROOT / plan), params={}, agents=None, max_concurrency=None)
-    return await client.submit(planned, id=id, simulated=True, queue=queue_of(Mode.SIMULATED))
+async def submit(session: Session, client: RunClient, plan: str, id: str, console: Console | None = None) -> str:
+    """Start a simulated run of an example as `run` does, and say the same about it before."""
+    mode, settings = Mode.SIMULATED, session.settings
+    order = Order.read(
+        str(ROOT / plan),
+        params={},
+        agents=None,
+        max_concurrency=None,
+        pace=None,
+        id=id,
+        simulate=True,
+        script=None,
+        settings=settings,
+    )
+    offer = await offer_for(settings, order.planned, mode, budget=order.budget)
+    if console is not None:
+        console.print(Text(f"{estimate_line(offer.estimate, mode)}\n"))
+    return await client.submit(order.planned, id=id, simulated=True, queue=queue_of(mode), estimate=offer.estimate)
 
 
 async def until(client: RunClient, run: str, true: Moment) -> Picture:

@@ -14,6 +14,7 @@ import tempfile
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
@@ -27,6 +28,7 @@ from client import RunClient  # noqa: E402
 from domain.models import TaskStatus  # noqa: E402
 from domain.picture import Picture  # noqa: E402
 from domain.planning import Planned  # noqa: E402
+from prices import priced  # noqa: E402
 from runtime import Mode, leave, queue_of  # noqa: E402
 from terminal.plans import read_plan  # noqa: E402
 from terminal.scripts import follow_script  # noqa: E402
@@ -52,7 +54,7 @@ MOMENT: Script = {  # one done, two at work, one before a wall, one refused
     ],
 }
 RUNS = 'WorkflowType="SupervisorWorkflow"'
-COLUMNS = ["Status", "Workflow ID", "NightcrewStatus", "NightcrewPlan", "Start"]
+COLUMNS = ["Status", "Workflow ID", "NightcrewStatus", "NightcrewPlan", "NightcrewCostUsd", "Start"]
 
 
 def main() -> None:
@@ -66,7 +68,13 @@ def patient_plan(folder: Path) -> Planned:
     """The example with more time for its tasks, so that the moment lasts as long as the browser needs."""
     file = folder / PLAN.name
     file.write_text(PLAN.read_text("utf-8").replace("timeout: 60s", "timeout: 10m"), "utf-8")
-    return read_plan(str(file), params={}, agents=None, max_concurrency=None)
+    return plan_of(file)
+
+
+def plan_of(file: Path) -> Planned:
+    """A plan with the prices of its models, as `run` hands it over."""
+    planned = read_plan(str(file), params={}, agents=None)
+    return replace(planned, plan=priced(planned.plan))
 
 
 async def take(session: Session, planned: Planned) -> None:
@@ -84,7 +92,7 @@ async def take(session: Session, planned: Planned) -> None:
 
 async def take_the_question(session: Session) -> None:
     """A run that waits for a person and for a wall, in a home of its own: its wall would stop the other runs, too."""
-    planned = read_plan(str(FAILURES), params={}, agents=None, max_concurrency=None)
+    planned = plan_of(FAILURES)
     await embedded.up(session.settings, Mode.SIMULATED)
     try:
         client = await session.client()

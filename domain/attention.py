@@ -11,6 +11,7 @@ from domain.events import timestamp
 from domain.fold import Fold
 from domain.models import RunStatus, TaskStatus
 from domain.progress import Wall
+from domain.refusals import REFUSED
 from domain.report import Attention
 from domain.waits import stamp
 
@@ -73,7 +74,8 @@ def _walls(run: Fold) -> Iterator[Attention]:
 
 def _money(run: Fold) -> Iterator[Attention]:
     """A run that does nothing but wait for a larger budget."""
-    short = [id for id in run.of(TaskStatus.WAITING) if (wait := run.tasks[id].wait) and wait.reason == "budget"]
+    waiting = {id: run.tasks[id].wait for id in run.of(TaskStatus.WAITING)}
+    short = [id for id, wait in waiting.items() if wait and wait.reason == "budget" and not wait.until]
     if short and not run.of(TaskStatus.RUNNING):
         wait = run.tasks[short[0]].wait
         yield Attention(
@@ -104,4 +106,22 @@ def _failures(run: Fold, verb: str) -> Iterator[Attention]:
     for id in islice((id for status in BROKEN for id in run.of(status)), FAILURES):
         task = run.tasks[id]
         what = task.error.message if task.error else None
-        yield Attention(kind="failure", task=id, since=stamp(task.ended), do=command(verb, run.run, id), what=what)
+        regained = _regain(run, id)
+        yield Attention(
+            kind="failure" if regained is None else "right",
+            task=id,
+            since=stamp(task.ended),
+            do=regained or command(verb, run.run, id),
+            what=what,
+        )
+
+
+def _regain(run: Fold, id: str) -> str | None:
+    """What gives a task back the rights that it failed for, and has it done."""
+    task = run.tasks[id]
+    if task.error is None or task.error.type != REFUSED:
+        return None
+    commands = list(dict.fromkeys(refused.command for refused in task.refused))
+    if not commands or None in commands:
+        return None  # no command helps: its definition must be changed
+    return f"{', '.join(filter(None, commands))}, then {command('retry', run.run, id)}"

@@ -75,7 +75,9 @@ def meet(chart: Chart, draft: Draft, id: str, parked: Parked) -> None:
         _move_ends(chart, draft, place, wall)
     draft.wave.pop(id, None)
     busy = wall.kind == "pool"
-    park(draft, id, Waiting(why="wall", what=wall.what, since=draft.now, until=wall.until, busy=busy))
+    since = draft.now if parked.tries else draft.walled.get(id, draft.now)  # of one that got on meanwhile: from now on
+    draft.walled[id] = since
+    park(draft, id, Waiting(why="wall", what=wall.what, since=since, until=wall.until, busy=busy))
 
 
 def _outlasts(known: Wall, id: str, parked: Parked, kind: WallKind) -> bool:
@@ -206,7 +208,7 @@ def _waiting_at(chart: Chart, draft: Draft, place: str) -> list[str]:
 
 def _in_line(chart: Chart, draft: Draft, id: str) -> bool:
     """Whether a task could start."""
-    return chart.order(draft.started).rank[id] in draft.ready.get(chart.tasks[id].agent, ())
+    return chart.order(draft.started).rank[id] in draft.ready.get(chart.tasks[id].line, ())
 
 
 def _before(chart: Chart, barriers: dict[str, Wall], id: str) -> Iterator[tuple[str, Wall]]:

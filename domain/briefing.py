@@ -9,12 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
 from domain import sharing
+from domain.answer_schema import reduced
 from domain.cutting import NOTE_BYTES, fair_share, shorten
-from domain.models import Agent, Input, Placement, Plan, Task, TaskStatus, Value, ref_of
+from domain.item_places import ITEM
+from domain.models import Agent, Input, Placement, Plan, Task, TaskStatus, Unsaid, Value, ref_of
+from domain.replanning import is_replan, told_of_plan
+from domain.result_fields import field_text
+from domain.sources import LISTED, listed, rule_of_merging
 from domain.summaries import SUMMARY_BYTES, SUMMARY_WORDS
 
 INPUTS_LIMIT = 400_000
@@ -23,6 +29,8 @@ INPUTS_LIMIT = 400_000
 LABELS_ALLOWANCE = 100_000
 """Bytes that the labels of inputs may have beside the texts; of very many inputs they take from the room of the texts.
 So all that reaches a brief from outside its task has at most 500,000 bytes, up to some 3,000 inputs."""
+
+PLAN_TOLD = "The tasks of the plan, and then its agents, as data:"
 
 REASON_LIMIT = 200
 """Characters of the reason why an input is missing."""
@@ -34,6 +42,13 @@ STANDING_RULES = (
 )
 
 
+class Turn(Value):
+    """What was said after the message that a brief is: an answer of the agent, or what it was told of it."""
+
+    role: Literal["assistant", "user"]
+    text: str
+
+
 class Brief(Value):
     """A request to a language model, complete: the same brief asks the same thing."""
 
@@ -41,6 +56,10 @@ class Brief(Value):
     max_tokens: int
     system: str
     content: tuple[dict[str, JsonValue], ...]
+    turns: Annotated[tuple[Turn, ...], Unsaid] = ()
+    """What was said since, in order."""
+    schema_: Annotated[dict[str, JsonValue] | None, Unsaid] = None
+    """What the provider is asked to answer by."""
     closing: str | None = Field(default=None, exclude=True)
     """The mark below which the agent is asked to sum up its answer. It is read off the request, and no part of it."""
     first: tuple[int, ...] | None = Field(default=None, exclude=True)
@@ -67,7 +86,8 @@ class Brief(Value):
         """What all siblings begin with, by its hash; none where nothing is marked."""
         if self.first is None:
             return None
-        return ref_of(json.dumps([self.model, self.system, self.shared], sort_keys=True).encode())
+        by = [self.schema_] if self.schema_ else []  # the provider keeps a prefix for one schema alone
+        return ref_of(json.dumps([self.model, self.system, self.shared, *by], sort_keys=True).encode())
 
     @property
     def prefix_bytes(self) -> int:
@@ -96,20 +116,23 @@ def brief_for(
 
     `note` is what the person who approved the task has to say to its agent.
     """
-    agent = next(agent for agent in plan.agents if agent.name == task.agent)
-    places = [name for part in task.prompt if isinstance(part, Placement) for name in part.tasks]
-    placed = set(places)
+    agent = next(agent for agent in plan.agents if agent.called == task.agent)
+    places = [(part, name) for part in task.prompt if isinstance(part, Placement) for name in part.tasks]
+    placed = {name for _, name in places}
     given = {input.task: input for input in inputs if input.ref is not None}
     # Texts of files and results are in the seal by their references, which are hashes.
-    told = task.model_dump(mode="json", exclude={"latency", "shares"})  # how it is asked, and not what
-    marks = Marks([told, [input.model_dump(mode="json") for input in inputs], note])
+    told = task.model_dump(mode="json", exclude={"asked", "latency", "shares"})  # how it is asked, and not what
+    laid_open = [told_of_plan(plan, task)] if is_replan(task) else []
+    marks = Marks([told, [input.model_dump(mode="json") for input in inputs], note, *laid_open])
     documents = [
         *(Material(file.path, "a file of the plan", file.ref) for file in task.files),
         *(Material(name, _source(input), input.ref or "") for name, input in given.items() if name not in placed),
     ]
+    at_places = [(part, given[name]) for part, name in places if name in given]
+    texts = {**texts, **_fields(at_places, texts)}
     uses = [
         *((document.ref, document.label_bytes) for document in documents),
-        *((given[name].ref or "", len(_marked(given[name], "", marks).encode())) for name in places if name in given),
+        *((_key(part, input), len(_marked(part, input, "", marks).encode())) for part, input in at_places),
     ]
     cut = _cut_to_fit(uses, texts)
     brief = Brief(
@@ -119,9 +142,11 @@ def brief_for(
         content=(
             said(heading(plan, task, agent)),
             *(document(material.title, material.context, cut[material.ref]) for material in documents),
+            *(said(f"{PLAN_TOLD}\n{marks.around('plan', task.id, each)}") for each in laid_open),
             said(_assignment(task, {input.task: input for input in inputs}, cut, marks, note)),
         ),
-        closing=marks.closing if task.summarise else None,
+        schema_=reduced(task.schema_) if task.schema_ else None,
+        closing=marks.closing if task.closes_with_summary else None,
     )
     names = [
         *(sharing.of_file(file.path) for file in task.files),
@@ -149,6 +174,10 @@ def readable(brief: Brief) -> str:
                 parts += ["", f"--- document {title}: {context}", data]
             case {"text": str(text)}:
                 parts += ["", "--- text", text]
+    for turn in brief.turns:
+        parts += ["", f"--- {turn.role}", turn.text]
+    if brief.schema_:
+        parts += ["", "--- schema of the answer", json.dumps(brief.schema_, ensure_ascii=False, indent=2)]
     return "\n".join(parts)
 
 
@@ -167,7 +196,10 @@ def heading(plan: Plan, task: Task, agent: Agent) -> str:
 
 
 def _assignment(task: Task, inputs: Mapping[str, Input], cut: Mapping[str, str], marks: Marks, note: str | None) -> str:
-    parts = [part if isinstance(part, str) else _placed(part, inputs, cut, marks) for part in task.prompt]
+    parts = [
+        part if isinstance(part, str) else _item(task, marks) if part == ITEM else _placed(part, inputs, cut, marks)
+        for part in task.prompt
+    ]
     sections = ["".join(parts).strip()]
     if task.payload:
         payload = json.dumps(task.payload, ensure_ascii=False, indent=2, sort_keys=True)
@@ -175,11 +207,13 @@ def _assignment(task: Task, inputs: Mapping[str, Input], cut: Mapping[str, str],
     if note:
         said = marks.around("note", task.id, note)
         sections.append(f"Note of the person who approved this task, as data:\n{said}")
+    if task.merge:
+        sections += _merging(task, inputs, marks)
     missing = [_lack(input) for input in inputs.values() if input.status is not TaskStatus.SUCCEEDED]
     if missing:
         listed = marks.around("missing-inputs", task.id, "[\n" + ",\n".join(missing) + "\n]")
         sections.append(f"Missing inputs (they did not succeed, so there is no result of theirs), as data:\n{listed}")
-    if task.summarise:
+    if task.closes_with_summary:
         sections.append(
             f"Close your answer with a summary of it, at most {SUMMARY_WORDS} words ({SUMMARY_BYTES} bytes) of plain "
             "text, for agents that work on with it and do not see the rest. Write this line first, by itself, then the "
@@ -188,17 +222,46 @@ def _assignment(task: Task, inputs: Mapping[str, Input], cut: Mapping[str, str],
     return "\n\n".join(sections)
 
 
+def _merging(task: Task, inputs: Mapping[str, Input], marks: Marks) -> list[str]:
+    """What whoever merges is asked for beside its assignment, and what stands in texts that were merged before."""
+    first = next((name for text in task.merged for name in text.sources), None)
+    names = [first] if first is not None else [*inputs, *(file.path for file in task.files)]
+    told = [f"{LISTED}\n{marks.around('sources', task.id, listed(task.merged))}"] if task.merged else []
+    return [rule_of_merging(names), *told]
+
+
+def _item(task: Task, marks: Marks) -> str:
+    """The item of a task at its place: the words of the agent that has made the list."""
+    return marks.around("item", task.id, task.item if task.item is not None else "(an item of the list)")
+
+
 def _placed(placement: Placement, inputs: Mapping[str, Input], cut: Mapping[str, str], marks: Marks) -> str:
     return "\n".join(
         marks.around("missing-input", name, "There is no result of this task.")
-        if (ref := inputs[name].ref) is None
-        else _marked(inputs[name], cut[ref], marks)
+        if inputs[name].ref is None
+        else _marked(placement, inputs[name], cut[_key(placement, inputs[name])], marks)
         for name in placement.tasks
     )
 
 
-def _marked(input: Input, text: str, marks: Marks) -> str:
-    """A result at its place in a prompt, or its summary with word of the whole."""
+def _key(placement: Placement, input: Input) -> str:
+    """What the text is known by that goes to a place."""
+    return ".".join((input.ref or "", *placement.field))
+
+
+def _fields(places: Iterable[tuple[Placement, Input]], texts: Mapping[str, str]) -> dict[str, str]:
+    """The texts of the fields that are placed."""
+    return {
+        _key(part, input): field_text(texts[input.ref], part.field)
+        for part, input in places
+        if part.field and input.ref is not None
+    }
+
+
+def _marked(placement: Placement, input: Input, text: str, marks: Marks) -> str:
+    """A result at its place in a prompt, a field of it, or its summary with word of the whole."""
+    if placement.field:
+        return marks.around("field-of-result", ".".join((input.task, *placement.field)), text)
     if input.whole is None:
         return marks.around("result", input.task, text)
     return marks.around("summary-of-result", input.task, text, whole=_whole(input))

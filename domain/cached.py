@@ -14,7 +14,7 @@ from domain.values import Usage
 
 def likely_usage(plan: Plan, forecasts: Mapping[str, Forecast], outlook: Outlook) -> dict[str, Usage]:
     """What each task will likely use: of what siblings share, the first one writes it, and the others read it."""
-    agents = {agent.name: agent for agent in plan.agents}
+    agents = {agent.called: agent for agent in plan.agents}
     tasks = {task.id: task for task in plan.tasks}
     written: set[tuple[str, tuple[str, ...]]] = set()
     found: dict[str, Usage] = {}

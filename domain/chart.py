@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from domain.graph import in_order
-from domain.models import Deadline, Pace, Priority
+from domain.amendments import Amendment
+from domain.models import Deadline, Grows, Pace, Priority, RunStatus
 from domain.prices import Price
 from domain.progress import Outline, OutlineTask
 
 URGENCY = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2}
+
+
+def at_work(grows: Iterable[Grows | None]) -> RunStatus:
+    """What a run is called that has something to do: while there is nothing but a planner, the plan is not there."""
+    planning = all(each is not None and each.kind == "plan" for each in grows)
+    return RunStatus.PLANNING if planning else RunStatus.RUNNING
 
 
 class Order:
@@ -22,20 +28,40 @@ class Order:
 
 
 class Chart:
-    """What of a plan does not change while it runs."""
+    """What of a plan does not change while it runs, but for another plan that takes its place."""
 
-    def __init__(self, outline: Outline, *, before_0_4: bool = False) -> None:
+    def __init__(
+        self, outline: Outline, *, plan_ref: str = "", before_0_4: bool = False, before_0_6: bool = False
+    ) -> None:
         self.outline = outline
+        self.plan_ref = plan_ref
         self.before_0_4 = before_0_4
         """Whether a release before 0.4.0 wrote the history of the run: it goes on with the steps of then."""
+        self.before_0_6 = before_0_6
         self.tasks = {task.id: task for task in outline.tasks}
         self.dependants: dict[str, list[str]] = {}
         for task in outline.tasks:
             for need in task.needs:
                 self.dependants.setdefault(need, []).append(task.id)
-        self.finals = [task.id for task in outline.tasks if task.id not in self.dependants]
+        self.at_work = at_work(task.grows for task in outline.tasks)
+        self._leaves = [task.id for task in outline.tasks if task.id not in self.dependants]
+        self.finals = self._finals()
         self._order: tuple[datetime | None, Order] | None = None
         self._due: tuple[datetime | None, list[tuple[datetime, str]]] | None = None
+
+    def amended(self, amendment: Amendment) -> Chart:
+        """The chart of the plan that takes the place of this one."""
+        return Chart(
+            amendment.outline,
+            plan_ref=amendment.plan_ref,
+            before_0_4=self.before_0_4,
+            before_0_6=self.before_0_6,
+        )
+
+    def _finals(self) -> list[str]:
+        """The tasks that nobody needs, but for those that look at the plan."""
+        looking = {id for id, task in self.tasks.items() if task.grows is not None and task.grows.is_replan}
+        return [id for id in self.tasks if id not in looking and looking.issuperset(self.dependants.get(id, ()))]
 
     def model(self, id: str) -> str:
         """The model that does a task; of plans that do not tell it, the agent stands for it."""
@@ -67,7 +93,7 @@ class Chart:
 
     def _deadlines(self, started: datetime | None) -> Iterator[tuple[datetime, str]]:
         for task in self.outline.tasks:
-            if (at := _at(task.deadline, started)) is not None:
+            if task.deadline is not None and (at := _at(task.deadline, started)) is not None:
                 yield at, task.id
 
     def _by_urgency(self, started: datetime | None) -> list[str]:
@@ -83,10 +109,19 @@ class Chart:
 
     def _remaining(self) -> dict[str, timedelta]:
         """The critical path from each task to the end, with one attempt at its timeout for every task on the way."""
+        nothing = timedelta()
         left: dict[str, timedelta] = {}
-        for id in reversed(in_order({task.id: list(task.needs) for task in self.outline.tasks})):
-            after = max((left[dependant] for dependant in self.dependants.get(id, ())), default=timedelta())
-            left[id] = self.tasks[id].timeout + after
+        after = dict.fromkeys(self.tasks, nothing)
+        open = {id: len(dependants) for id, dependants in self.dependants.items()}
+        order = [*self._leaves]
+        for id in order:  # backwards: a task comes when all that need it have come
+            task = self.tasks[id]
+            left[id] = way = task.timeout + after[id]
+            for need in task.needs:
+                after[need] = max(after[need], way)
+                open[need] -= 1
+                if not open[need]:
+                    order.append(need)
         return left
 
 

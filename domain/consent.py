@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Literal
 
 from domain.estimate import Estimate
 from domain.forecast import Spread
 from domain.prices import Usd
+from domain.stakes import Stake
 from domain.values import Value
 
 
@@ -16,9 +18,50 @@ class Consent(Value):
 
     decision: Literal["run", "ask", "refuse"]
     why: str
+    capped: bool = False
+    """Whether it is refused for a cap of a task or an agent."""
 
 
-def decision_for(estimate: Estimate, *, budget: Decimal | None, ask_above: Decimal, simulated: bool) -> Consent:
+def decision_for(
+    estimate: Estimate,
+    *,
+    budget: Decimal | None,
+    ask_above: Decimal,
+    simulated: bool,
+    stakes: Sequence[Stake] = (),
+    daily: Decimal | None = None,
+) -> Consent:
+    """What interface, caps and settings say to an estimate.
+
+    A cap of a task or an agent is looked at as the budget is. That a day may not cover it is told, and no more: the run
+    goes on on the next.
+    """
+    found = _by_the_whole(estimate, budget=budget, ask_above=ask_above, simulated=simulated)
+    if found.decision == "refuse" or estimate.usd is None:
+        return found
+    if (refusal := next(filter(None, map(_refusal, stakes)), None)) is not None:
+        return Consent(decision="refuse", why=refusal, capped=True)
+    told = [found.why]
+    told += [f"{_most(stake)}: it may end without a result" for stake in stakes if stake.high > stake.most][:1]
+    if daily is not None and estimate.usd.likely > daily:
+        told += [f"a day allows {dollars(daily)} (daily_usd): it will go on on another day"]
+    return found.model_copy(update={"why": "; ".join(told)})
+
+
+def _refusal(stake: Stake) -> str | None:
+    if stake.likely > stake.most:
+        return f"{stake.whose} will likely cost {dollars(stake.likely)}, and its budget_usd is {dollars(stake.most)}"
+    if stake.call > stake.most:
+        call = f"one call of {stake.whose} may cost up to {dollars(stake.call)}"
+        return f"{call}, and its budget_usd is {dollars(stake.most)}: it could not start"
+    return None
+
+
+def _most(stake: Stake) -> str:
+    return f"at most {stake.whose} could cost {dollars(stake.high)}, and its budget_usd is {dollars(stake.most)}"
+
+
+def _by_the_whole(estimate: Estimate, *, budget: Decimal | None, ask_above: Decimal, simulated: bool) -> Consent:
     """What interface and settings say to an estimate.
 
     A budget is the consent of whoever set it, for a simulated run as well. Without one a person is asked above a
@@ -53,6 +96,8 @@ def _within(usd: Spread[Usd], budget: Decimal) -> Consent:
 
 def dollars(amount: Decimal) -> str:
     """An amount as people read it: two digits after the point and, below a dollar, the first two that say something."""
+    if amount < 0:
+        return f"-{dollars(-amount)}"
     if amount >= 1 or not amount:
         return f"${amount:,.2f}"
     return f"${amount:.{max(2, 1 - amount.adjusted())}f}"

@@ -13,9 +13,12 @@ from decimal import Decimal
 
 from pydantic import JsonValue
 
-from domain import barriers, places, purse, settling, timing
+from domain import barriers, growths, places, purse, settling, timing, witness
+from domain.amending import Unfitting
+from domain.amendments import Amendment
 from domain.chart import Chart
 from domain.events import EventType, timestamp
+from domain.growths import Growth
 from domain.inputs import input_of
 from domain.models import (
     Account,
@@ -32,7 +35,7 @@ from domain.models import (
     Usage,
 )
 from domain.prices import NOTHING
-from domain.progress import Census, Ended, Ordered, Outline, OutlineTask, Owed, Progress, Waiting
+from domain.progress import Census, Ended, Growing, Ordered, Outline, OutlineTask, Owed, Progress, Waiting
 from domain.reuse import Kept
 from domain.step import Draft, Step
 
@@ -40,13 +43,20 @@ REFUSED_AT_FIRST = {"key": "KeyRefused", "model": "ModelUnknown"}
 """What a wall is called that is none: the mistake was there before the first answer."""
 
 NOTHING_KEPT: Mapping[str, Kept] = {}
+NOTHING_SPENT: Mapping[str, Decimal] = {}
 
 
 class Course:
     """The legal steps of one plan."""
 
-    def __init__(self, outline: Outline, *, before_0_4: bool = False) -> None:
-        self.chart = Chart(outline, before_0_4=before_0_4)
+    def __init__(
+        self, outline: Outline, *, plan_ref: str = "", before_0_4: bool = False, before_0_6: bool = False
+    ) -> None:
+        self.chart = Chart(outline, plan_ref=plan_ref, before_0_4=before_0_4, before_0_6=before_0_6)
+
+    def adopt(self, amendment: Amendment) -> None:
+        """Go on with another plan: a step has made room for it."""
+        self.chart = self.chart.amended(amendment)
 
     def task(self, id: str) -> OutlineTask:
         """The outline of one task."""
@@ -58,18 +68,23 @@ class Course:
 
     def inputs(self, progress: Progress, id: str) -> tuple[Input, ...]:
         """What each need of a task has come to."""
-        task = self.task(id)
-        return tuple(input_of(need, progress.ended[need], as_summary=need in task.summaries) for need in task.needs)
+        return tuple(input_of(need, progress.ended[need], form) for need, form in self.task(id).forms.items())
 
     # Steps
 
-    def begin(self, now: datetime, kept: Mapping[str, Kept] = NOTHING_KEPT, before: Decimal = NOTHING) -> Step:
+    def begin(
+        self,
+        now: datetime,
+        kept: Mapping[str, Kept] = NOTHING_KEPT,
+        before: Decimal = NOTHING,
+        capped: Mapping[str, Decimal] = NOTHING_SPENT,
+    ) -> Step:
         """The first step: every task is known, what is kept of an earlier run has ended, who lacks nothing is ready.
 
-        `before` is what the runs have spent that this one goes on from.
+        `before` is what the runs have spent that this one goes on from, and `capped` what of it counts for which cap.
         """
         outline = self.chart.outline
-        draft = Draft(Progress(started=now, before=before), now)
+        draft = Draft(Progress(started=now, before=before, capped=dict(capped)), now)
         draft.tell(EventType.RUN_SUBMITTED)
         draft.tell(
             EventType.RUN_STARTED,
@@ -90,12 +105,15 @@ class Course:
                 settling.reopen(self.chart, draft, [task.id])
         return draft.done()
 
-    def launch(self, progress: Progress, now: datetime) -> Step:
-        """Start the first ready tasks that have a place and an instance of their agent, and no wall before them."""
+    def launch(self, progress: Progress, now: datetime, unconfirmed: int | None = None) -> Step:
+        """Start the first ready tasks that have a place and an instance of their agent, and no wall before them.
+
+        Only so many at a time, when it is known how many starts the server has not confirmed yet.
+        """
         if progress.paused or progress.cancelled or progress.late or progress.broke:
             return Step(progress)
         draft = Draft(progress, now)
-        starts, held_back = places.fill(self.chart, draft)
+        starts, held_back = places.fill(self.chart, draft, unconfirmed)
         if purse.is_broke(self.chart, draft):
             purse.stop(self.chart, draft)
         self._tell_of_rest(draft)
@@ -103,21 +121,20 @@ class Course:
 
     def result(self, progress: Progress, id: str, outcome: Outcome, now: datetime) -> Step:
         """A task at work has ended its work: with an answer, a failure, or a reason to wait outside."""
-        if id not in progress.active:
+        if id not in progress.active or id in progress.growing:
             return Step(progress)  # told twice, as after a continue-as-new: the first word stands
         draft = Draft(progress, now)
         del draft.active[id]
         ordered = draft.stopping.pop(id, None)
         purse.settle(self.chart, draft, id, outcome)
         spent = _count_tries(draft, id, outcome)
+        witness.hear(self.chart, draft, id, outcome)
+        _tell_on_the_way(draft, id, outcome)
         match outcome:
             case Answered():
-                draft.usage += outcome.spent
-                draft.proven[self.chart.model(id)] = None
-                barriers.passed(self.chart, draft, id)
-                self._end(draft, id, _succeeded(outcome), **_answer(outcome, spent))
+                self._answered(draft, id, outcome, spent)
             case Failed():
-                draft.usage += outcome.usage
+                draft.usage += outcome.spent
                 if outcome.asked:
                     barriers.passed(self.chart, draft, id)
                 if ordered is not None:
@@ -133,6 +150,35 @@ class Course:
                 self._end_as_ordered(draft, id, end, None, spent)
             case Parked():
                 self._park(draft, id, outcome, spent)
+        return draft.done()
+
+    def grown(self, progress: Progress, id: str, growth: Growth, now: datetime) -> Step:
+        """It is known what the answer of a task makes of the plan: the task ends, and the run goes on with that plan.
+
+        An answer that the plan cannot grow by is a failure, and kept for people to read.
+        """
+        here = id in progress.growing and id in progress.active
+        if not here or growths.is_late(self.chart, progress, id, growth):
+            return Step(progress)
+        draft = Draft(progress, now)
+        awaited = draft.growing.pop(id)
+        del draft.active[id]
+        ordered = draft.stopping.pop(id, None)
+        if ordered is not None and not draft.late:  # somebody has stopped it meanwhile: then the plan stays as it is
+            self._end_as_ordered(draft, id, ordered, _unused(awaited, ordered), awaited.spent)
+            return draft.done()
+        try:
+            if (wait := growths.question(self.chart, progress, id, growth, now)) is not None:
+                draft.growing[id] = _asked_about(awaited, growth)
+                draft.approved.pop(id, None)
+                settling.ask(draft, id, wait)
+                return draft.done()
+            chart = growths.take_in(self.chart, draft, id, growth)
+        except Unfitting as unfitting:
+            status = TaskStatus.TIMED_OUT if draft.late and ordered is not None else TaskStatus.FAILED
+            self._end_ungrown(draft, id, awaited, status, str(unfitting))
+            return draft.done()
+        settling.end(chart, draft, id, _succeeded(awaited.answer), **_answer(awaited.answer, awaited.spent))
         return draft.done()
 
     def settled(self, progress: Progress, owed: Owed, account: Account, now: datetime) -> Step:
@@ -158,6 +204,11 @@ class Course:
         draft = Draft(progress, now)
         draft.cancelled = True
         timing.close_everything(draft)
+        for id, awaited in [*draft.growing.items()]:  # it has answered, and that is paid: the plan grows no more
+            del draft.growing[id]
+            draft.active.pop(id, None)  # a person was asked whether it should
+            draft.stopping.pop(id, None)
+            self._end_ungrown(draft, id, awaited, TaskStatus.CANCELLED, "the run was cancelled")
         for task in self.chart.outline.tasks:
             if task.id in draft.ended or task.id in draft.active:
                 continue
@@ -197,6 +248,14 @@ class Course:
         counts["pending"] = len(progress.unmet)
         return Census(total=len(self.chart.tasks), **counts)
 
+    def plans(self, progress: Progress) -> dict[str, Census]:
+        """The same of each plan inside the plan."""
+        parts: dict[str, Counter[str]] = {id: Counter() for id in self.chart.outline.parts}
+        for id, task in self.chart.tasks.items() if parts else ():
+            if task.part is not None:
+                parts[task.part][progress.state_of(id)] += 1
+        return {id: Census(total=counts.total(), **counts) for id, counts in parts.items()}
+
     def status(self, progress: Progress) -> RunStatus:
         """The state of the run, going or ended."""
         if not self.is_over(progress):
@@ -220,8 +279,8 @@ class Course:
         if progress.paused:
             return RunStatus.PAUSED
         if progress.active or places.can_start(self.chart, progress):
-            return RunStatus.RUNNING
-        return RunStatus.WAITING if progress.parked or progress.ready else RunStatus.RUNNING
+            return self.chart.at_work
+        return RunStatus.WAITING if progress.parked or progress.ready else self.chart.at_work
 
     def _tell_of_rest(self, draft: Draft) -> None:
         """Say so, once, when nothing is at work and something is awaited. Runs before 0.3.0 did not."""
@@ -236,6 +295,27 @@ class Course:
             until = timing.next_time(self.chart, progress)
             draft.tell(EventType.RUN_WAITING, until=timestamp(until) if until else None)
 
+    def _answered(self, draft: Draft, id: str, answer: Answered, spent: Usage) -> None:
+        """A task has its answer. One that the plan grows by stays at work until the plan has grown."""
+        draft.usage += answer.spent
+        draft.proven[self.chart.model(id)] = None
+        barriers.passed(self.chart, draft, id)
+        if not growths.awaits(self.chart, draft, id):
+            self._end(draft, id, _succeeded(answer), **_answer(answer, spent))
+        elif draft.cancelled:
+            self._end_ungrown(draft, id, growths.begun(answer, spent), TaskStatus.CANCELLED, "the run was cancelled")
+        else:
+            draft.active[id] = draft.progress.active[id]
+            draft.growing[id] = growths.begun(answer, spent)
+
+    def _end_ungrown(self, draft: Draft, id: str, awaited: Growing, status: TaskStatus, why: str) -> None:
+        """A task has answered, and the plan does not grow by it: it has not succeeded, so a retry does it again."""
+        draft.approved.pop(id, None)  # the word of a person was for this change
+        draft.notes.pop(id, None)
+        error = TaskError(type="NotGrown", message=why, attempt=awaited.answer.attempts)
+        end = Ended(status=status, why=why, cause=id)
+        self._end(draft, id, end, **_answer(awaited.answer, awaited.spent), error=error.model_dump())
+
     def _end(self, draft: Draft, id: str, end: Ended, **data: JsonValue) -> None:
         draft.walls.pop(id, None)
         draft.probes_no_more(id)
@@ -248,8 +328,9 @@ class Course:
             who = {"by": end.by, "note": end.note} if end.by is not None else {}
             end = Ended(status=end.status, why=end.why, cause=end.cause)
         if end.status not in settling.SELF:
-            usage = failed.usage if failed is not None else Usage()
-            return self._end(draft, id, end, **who, tokens=usage.model_dump(), unsettled=spent.model_dump())
+            usage = failed.spent if failed is not None else Usage()
+            aside = _aside(failed) if failed is not None else {}
+            return self._end(draft, id, end, **who, tokens=usage.model_dump(), unsettled=spent.model_dump(), **aside)
         kind = timing.TIMED_OUT if end.status is TaskStatus.TIMED_OUT else "Stopped"
         attempt = failed.error.attempt if failed else draft.used.get(id, 0)
         error = TaskError(type=kind, message=end.why or "stopped", attempt=attempt)
@@ -257,6 +338,11 @@ class Course:
         return self._end(draft, id, end, **_failure(last.model_copy(update={"error": error}), spent))
 
     def _park(self, draft: Draft, id: str, parked: Parked, spent: Usage) -> None:
+        if parked.why == "budget" and parked.until is not None:
+            # Not its own money, and not that of its run: the deployment may spend no more today.
+            draft.wave.pop(id, None)
+            draft.probes_no_more(id)
+            return settling.park(draft, id, _own_wait(draft, id, parked))
         if parked.why == "budget" and not parked.tries:
             # What was set aside covers one call at least: there is nothing to wait for, whatever it is that is wrong.
             error = TaskError(type="NotCovered", message=parked.what, attempt=draft.used.get(id, 0) + 1)
@@ -307,9 +393,40 @@ def _count_tries(draft: Draft, id: str, outcome: Outcome) -> Usage:
             unsettled=attempt.unsettled.model_dump(),
             **({"model": attempt.model} if attempt.model is not None else {}),
         )
-    if isinstance(outcome, Parked) and tries:
-        draft.used[id] = max(draft.used.get(id, 0), *(attempt.attempt for attempt in tries))
+    used = [attempt.attempt for attempt in tries if attempt.used]
+    if isinstance(outcome, Parked) and used:
+        draft.used[id] = max(draft.used.get(id, 0), *used)
     return spent
+
+
+def _tell_on_the_way(draft: Draft, id: str, outcome: Outcome) -> None:
+    """Tell what was refused to a task, and what was said of its answers."""
+    if not isinstance(outcome, Answered | Failed):
+        return
+    for refused in outcome.refused:
+        draft.tell(EventType.RIGHT_REFUSED, id, **refused.model_dump(mode="json"))
+    for number, said in enumerate(outcome.reviews, start=1):
+        draft.tell(EventType.REVIEW_GIVEN, id, **said.model_dump(), **{"try": number})
+
+
+def _asked_about(awaited: Growing, growth: Growth) -> Growing:
+    """A task whose change of the plan a person is asked about: what was shown, and how it ends when nobody agrees."""
+    shown = growth.amendment.plan_ref if growth.amendment is not None else None
+    told = _answer(awaited.answer, awaited.spent)
+    return awaited.model_copy(update={"asked": shown, "end": _succeeded(awaited.answer), "told": told})
+
+
+def _unused(awaited: Growing, ordered: Ended) -> Failed:
+    """An answer that the plan does not grow by, because its task was stopped: it has cost what it has cost."""
+    answer = awaited.answer
+    return Failed(
+        error=TaskError(type="Stopped", message=ordered.why or "stopped", attempt=answer.attempts),
+        usage=answer.usage,
+        aside=answer.aside,
+        output_ref=answer.output_ref,
+        output_bytes=answer.output_bytes,
+        batched=answer.batched,
+    )
 
 
 def _succeeded(answer: Answered) -> Ended:
@@ -338,19 +455,31 @@ def _summary(answer: Answered) -> dict[str, JsonValue]:
     told: dict[str, JsonValue] = {}
     if answer.summary_ref is not None:
         told |= {"summary_ref": answer.summary_ref, "summary_bytes": answer.summary_bytes}
-    if answer.aside:
-        told |= {"aside": [{"model": call.model, "tokens": call.usage.model_dump()} for call in answer.aside]}
-    return told
+    return told | _aside(answer)
+
+
+def _aside(outcome: Answered | Failed) -> dict[str, JsonValue]:
+    """Of the tokens, those of calls beside the last one."""
+    calls: list[JsonValue] = [
+        {
+            "model": call.model,
+            "tokens": call.usage.model_dump(),
+            **({"batched": True} if call.batched else {}),
+        }
+        for call in outcome.aside
+    ]
+    return {"aside": calls} if calls else {}
 
 
 def _failure(failure: Failed, unsettled: Usage) -> dict[str, JsonValue]:
     return {
         "attempts": failure.error.attempt,
-        "tokens": failure.usage.model_dump(),
+        "tokens": failure.spent.model_dump(),
         "unsettled": unsettled.model_dump(),
         "output_ref": failure.output_ref,
         "output_bytes": failure.output_bytes,
         "error": failure.error.model_dump(),
+        **_aside(failure),
         **_waited(failure),
         **({"batched": True} if failure.batched else {}),
     }

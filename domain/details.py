@@ -65,6 +65,7 @@ def details_of(
     asked = [_question(course, id, wait, now) for id, wait in _first(questions.items())]
     walls = [_wall(place, wall, now) for place, wall in _first(progress.barriers.items())]
     at_work = [_at_work(course, progress, id, now) for id in _first(progress.active)]
+    inside = [f"{code(id)}: {_counts(census)}" for id, census in _first(course.plans(progress).items())]
     waiting = [f"{_who(course, id)} waits {_wait(wait, now)}" for id, wait in _first(parked.items())]
     broken = [f"{_who(course, id)}, {_end(end)}" for id, end in _first(failed)]
     status = RunStatus.FAILED if bug else course.status(progress)
@@ -81,6 +82,7 @@ def details_of(
         [
             _section("Waits for your approval", asked, questions),
             _section("Walls", walls, progress.barriers),
+            _section("Plans inside", inside, course.chart.outline.parts),
             _section("At work", at_work, progress.active),
             _section("Waiting", waiting, parked),
             _section("Failed", broken, failed),

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
+from typing import NamedTuple
 
+from domain.asking_again import again_weight, corrections_of
 from domain.cached import likely_usage
 from domain.chart import Chart
 from domain.costs import total
-from domain.forecast import DENSE, Forecast, Level, Outlook, Spread, forecast_of
+from domain.forecast import BYTES_PER_TOKEN, DENSE, Forecast, Level, Outlook, Spread, forecast_of
 from domain.graph import in_order, needs_of
 from domain.models import Latency, Pace, Plan, Task
+from domain.open_estimate import estimate_of_open
 from domain.prices import NOTHING, Price, Usd, cost_of, worst_cost
 from domain.progress import outline_of
 from domain.quota.terms import Measure, Terms, lane_of
+from domain.reviewing import REVIEW_TOKENS, review_brief, reviewer_of, reviews_of
 from domain.sizing import Layout
 from domain.summarizing import SUMMARIZER_TOKENS, most_read, summarizer_for
 from domain.values import Usage, Value
+from domain.weighing import review_weight, weight
 
 
 class TokenSpread(Value):
@@ -59,8 +64,14 @@ class Estimate(Value):
 
 
 def estimate_of(plan: Plan, outlook: Outlook) -> Estimate:
-    """The estimate of a plan, with the prices that are pinned in it."""
-    agents = {agent.name: agent for agent in plan.agents}
+    """The estimate of a plan, with the prices that are pinned in it. Of a fan-out over a list to come, by its most."""
+    if any(task.each is not None for task in plan.tasks):
+        return estimate_of_open(plan, lambda one: _estimate_of(one, outlook))
+    return _estimate_of(plan, outlook)
+
+
+def _estimate_of(plan: Plan, outlook: Outlook) -> Estimate:
+    agents = {agent.called: agent for agent in plan.agents}
     tasks = {task.id: task for task in plan.tasks}
     prices = plan.prices.models if plan.prices is not None else {}
     forecasts: dict[str, Forecast] = {}
@@ -75,7 +86,7 @@ def estimate_of(plan: Plan, outlook: Outlook) -> Estimate:
             usd=_money(
                 prices.get(agents[task.agent].model), task, forecasts[id], likely[id], _aside(plan, task, prices)
             ),
-            tokens=_tokens(forecasts[id], task.attempts),
+            tokens=_tokens(forecasts[id], task),
             seconds=forecasts[id].seconds,
             answers=forecasts[id].answers,
         )
@@ -89,7 +100,7 @@ def estimate_of(plan: Plan, outlook: Outlook) -> Estimate:
         seconds=_duration(plan, found, outlook.terms),
         tasks=found,
         price_source=plan.prices.label if plan.prices is not None else None,
-        unpriced=tuple(sorted({each.model for each in found} - prices.keys())),
+        unpriced=tuple(sorted({*(each.model for each in found), *_reviewers(plan)} - prices.keys())),
     )
 
 
@@ -107,34 +118,60 @@ def without(estimate: Estimate, kept: Collection[str]) -> Estimate:
     return estimate.model_copy(update={"tasks": left, "tokens": tokens, "usd": _sum_of_money(left)})
 
 
-def _tokens(one: Forecast, attempts: int) -> TokenSpread:
-    """Of all attempts, at most."""
+def _tokens(one: Forecast, task: Task) -> TokenSpread:
+    """Of all attempts, at most, each with all that may go back; the tokens of other agents are not in it."""
+    calls = 1 + corrections_of(task)
+    again = (calls - 1) * again_weight(task.max_tokens) // DENSE
     return TokenSpread(
-        input=one.input.model_copy(update={"high": one.input.high * attempts}),
-        output=one.output.model_copy(update={"high": one.output.high * attempts}),
+        input=one.input.model_copy(update={"high": (one.input.high * calls + again) * task.attempts}),
+        output=one.output.model_copy(update={"high": one.output.high * calls * task.attempts}),
     )
 
 
-def _aside(plan: Plan, task: Task, prices: Mapping[str, Price]) -> Decimal | None:
-    """What a call for the summary of a result may cost, if it takes one: its agent is asked to give it by itself."""
-    if not task.summarise:
-        return NOTHING
-    price = prices.get(summarizer_for(plan, task).model)
-    read = Usage(input=most_read(task) // DENSE, output=SUMMARIZER_TOKENS)
-    return None if price is None else worst_cost(price, read)
+class Aside(NamedTuple):
+    """What calls of others for a task will likely cost, and at most."""
+
+    likely: Decimal
+    high: Decimal
 
 
-def _money(price: Price | None, task: Task, one: Forecast, likely: Usage, aside: Decimal | None) -> Spread[Usd] | None:
+def _aside(plan: Plan, task: Task, prices: Mapping[str, Price]) -> Aside | None:
+    """What a summary of a result may cost, if it takes a call of its own, and what its reviews will. None: no price."""
+    likely = high = NOTHING
+    if task.summarise:
+        price = prices.get(summarizer_for(plan, task).model)
+        if price is None:
+            return None
+        high += worst_cost(price, Usage(input=most_read(task) // DENSE, output=SUMMARIZER_TOKENS))
+    if task.review is not None:
+        price = prices.get(reviewer_of(plan, task).model)
+        if price is None:
+            return None
+        read = weight(review_brief(plan, task, "")) // BYTES_PER_TOKEN + task.max_tokens // 2
+        likely += cost_of(price, Usage(input=read, output=REVIEW_TOKENS // 5))
+        high += reviews_of(task) * worst_cost(price, Usage(input=review_weight(plan, task), output=REVIEW_TOKENS))
+    return Aside(likely, high)
+
+
+def _reviewers(plan: Plan) -> set[str]:
+    """The models of those who review."""
+    return {reviewer_of(plan, task).model for task in plan.tasks if task.review is not None}
+
+
+def _money(price: Price | None, task: Task, one: Forecast, likely: Usage, aside: Aside | None) -> Spread[Usd] | None:
     """What a task may cost. Who can wait pays half; at most it is counted as if nobody gave a discount."""
     if price is None or aside is None:
         return None
     batched = task.latency is Latency.RELAXED
     cost = cost_of(price, likely, batched=batched)
     short = cost_of(price, Usage(input=one.input.low, output=one.output.low), batched=batched)
+    again = Usage(input=one.input.high + again_weight(task.max_tokens) // DENSE, output=one.output.high)
+    worst = worst_cost(price, Usage(input=one.input.high, output=one.output.high))
+    worst += corrections_of(task) * worst_cost(price, again) + aside.high
     return Spread[Usd](
         low=min(short, cost),
-        likely=cost,
-        high=(worst_cost(price, Usage(input=one.input.high, output=one.output.high)) + aside) * task.attempts,
+        likely=cost + aside.likely,
+        high=worst * task.attempts,
     )
 
 
@@ -181,7 +218,7 @@ def _through_the_quota(
     used: dict[tuple[str, Measure], int] = {}
     for each, task in zip(found, tasks, strict=True):
         amounts: dict[Measure, int] = {
-            "requests": task.attempts if level == "high" else 1,
+            "requests": task.attempts * (1 + corrections_of(task)) if level == "high" else 1,
             "input_tokens": each.tokens.input.at(level),
             "output_tokens": each.tokens.output.at(level),
         }

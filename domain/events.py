@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, JsonValue
 
 from domain.models import Value
 
 SOURCE = "/nightcrew/supervisor"
+
+SPEC_VERSION = "1.0"
+"""Of CloudEvents: the envelope is one, in its JSON format."""
 
 
 class EventType(StrEnum):
@@ -23,6 +27,7 @@ class EventType(StrEnum):
     RUN_CHANGED = "run.changed"
     RUN_WAITING = "run.waiting"
     RUN_COMPLETED = "run.completed"
+    PLAN_CHANGED = "plan.changed"
     TASK_CREATED = "task.created"
     TASK_READY = "task.ready"
     TASK_STARTED = "task.started"
@@ -32,6 +37,9 @@ class EventType(StrEnum):
     TASK_FAILED = "task.failed"
     TASK_SKIPPED = "task.skipped"
     TASK_SETTLED = "task.settled"
+    CALL_MADE = "call.made"
+    RIGHT_REFUSED = "right.refused"
+    REVIEW_GIVEN = "review.given"
     WAVE_STARTED = "wave.started"
     APPROVAL_NEEDED = "approval.needed"
     APPROVAL_GIVEN = "approval.given"
@@ -47,7 +55,8 @@ class Event(Value):
     """One fact of a run. It carries references and figures, never a prompt or an answer."""
 
     number: int
-    type: EventType
+    type: Annotated[EventType | str, Field(union_mode="left_to_right")]
+    """One that is not among ours is of a newer version: it is passed on, and changes nothing."""
     time: datetime
     task: str | None = None
     data: dict[str, JsonValue] = Field(default_factory=dict)
@@ -58,26 +67,55 @@ def timestamp(time: datetime) -> str:
     return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+@dataclass(frozen=True)
+class Logged:
+    """An event as the log of a run has it: whose it is, who told it, and what it belongs to."""
+
+    run: str
+    event: Event
+    correlation: str
+    """The family of the run: the first of a run and its retries. Before 0.7.0 the run itself."""
+    source: str = SOURCE
+
+    @property
+    def subject(self) -> str:
+        """The run, or a task of it."""
+        return self.run if self.event.task is None else f"{self.run}/{self.event.task}"
+
+    @property
+    def envelope(self) -> dict[str, Any]:
+        """The event as it is stored and shown."""
+        return {
+            "specversion": SPEC_VERSION,
+            "id": f"{self.run}/{self.event.number}",
+            "type": str(self.event.type),
+            "source": self.source,
+            "subject": self.subject,
+            "time": timestamp(self.event.time),
+            "correlationid": self.correlation,
+            "datacontenttype": "application/json",
+            "data": self.event.data,
+        }
+
+
 def to_envelope(run: str, event: Event) -> dict[str, Any]:
-    """The event as it is stored and shown."""
-    return {
-        "id": f"{run}/{event.number}",
-        "type": event.type.value,
-        "source": SOURCE,
-        "subject": run if event.task is None else f"{run}/{event.task}",
-        "time": timestamp(event.time),
-        "correlationid": run,
-        "data": event.data,
-    }
+    """The event of a run that is the first of its family."""
+    return Logged(run, event, correlation=run).envelope
 
 
 def from_envelope(envelope: dict[str, Any]) -> Event:
+    """The event alone."""
+    return logged(envelope).event
+
+
+def logged(envelope: dict[str, Any]) -> Logged:
     """The event back from its envelope: the number is the end of the id, the task what follows the run."""
     run, _, task = envelope["subject"].partition("/")
-    return Event(
+    event = Event(
         number=int(envelope["id"].removeprefix(f"{run}/")),
-        type=EventType(envelope["type"]),
+        type=envelope["type"],
         time=datetime.fromisoformat(envelope["time"]),
         task=task or None,
         data=envelope["data"],
     )
+    return Logged(run, event, correlation=envelope["correlationid"], source=envelope["source"])

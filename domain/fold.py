@@ -11,13 +11,15 @@ from typing import Any, Literal
 
 from domain.barriers import ACCOUNT, at_agent, place_of
 from domain.board import Live, Page, later, latest, of_this_start
-from domain.costs import Bills
+from domain.chart import at_work
+from domain.costs import Bills, Charge
 from domain.events import Event, EventType, timestamp
 from domain.inputs import input_of
-from domain.models import ENDED_RUN, Form, Input, Need, Plan, RunStatus, Spent, TaskError, TaskStatus, Usage
+from domain.models import ENDED_RUN, Input, Need, Plan, RunStatus, Spent, Task, TaskError, TaskStatus, Usage
 from domain.prices import NOTHING
 from domain.progress import Census, Ended, Wall
-from domain.report import AttemptReport, Decision
+from domain.refusals import Refusal
+from domain.report import AttemptReport, Decision, ReviewReport
 from domain.stalls import Stall
 from domain.tally import Tally
 from domain.trail import Trail
@@ -50,6 +52,8 @@ class TaskPicture:
     answered: int = 0
     """Tokens of the answer that counts."""
     wait: Wait | None = None
+    walled: datetime | None = None
+    """Since when it waits, if it met a wall at every start of late."""
     error: TaskError | None = None
     tries: list[AttemptReport] = field(default_factory=list)
     cause: str | None = None
@@ -64,13 +68,21 @@ class TaskPicture:
     """The run whose end of the task was taken over."""
     worth: Usage = field(default_factory=Usage)
     """What its answer has cost: here, or in that run."""
+    worth_usd: Decimal = NOTHING
+    """The same in money; nothing where there is no price."""
     batched: bool = False
     """Whether what it ended with was billed as part of a batch."""
     live: Live | None = None
     reserved: Decimal = NOTHING
+    cap: str | None = None
+    """Of one that waits for money: whose cap it is, when it is not the budget of the run."""
     """What is set aside for it while it is at work."""
     told: dict[str, Input] = field(default_factory=dict)
     """What it was told of needs that were done again after it had started."""
+    refused: list[Refusal] = field(default_factory=list)
+    """What it had no right to, at its last start."""
+    reviews: list[ReviewReport] = field(default_factory=list)
+    """What was said of its answers, also before a person had it done again."""
 
     @property
     def partial(self) -> bool:
@@ -86,8 +98,11 @@ class Fold:
 
     def __init__(self, run: str, plan: Plan, *, simulated: bool) -> None:
         self.run, self.plan, self.simulated = run, plan, simulated
+        self.plan_ref = ""
+        """The plan by its reference, where whoever looks has told it."""
         self.tasks = {task.id: TaskPicture() for task in plan.tasks}
         self.planned = {task.id: task for task in plan.tasks}
+        self._at_work = at_work(task.grows for task in plan.tasks)
         self.last = 0
         self.started: datetime | None = None
         self.finished: datetime | None = None
@@ -102,11 +117,12 @@ class Fold:
         self.walls: dict[str, Wall] = {}
         """Walls, by the model that they stand before; under the empty name, before the whole account."""
         self._ended_as: RunStatus | None = None
-        self._models = {agent.name: agent.model for agent in plan.agents}
+        self._models = {agent.called: agent.model for agent in plan.agents}
         self.bills = Bills(plan.prices, {task.id: self._models[task.agent] for task in plan.tasks})
         """What each task has cost, at the prices that were pinned at submit."""
         self.trail = Trail({task.id: (ACCOUNT, self._models[task.agent]) for task in plan.tasks})
         self._tally = Tally(self.tasks)
+        self._inside = {part.id: Tally(task.id for task in plan.tasks if task.part == part.id) for part in plan.parts}
         self._busy: Counter[str] = Counter()
         self._tokens, self._unsettled = Usage(), Usage()
         self.saved = Usage()
@@ -115,6 +131,8 @@ class Fold:
         """Results that were taken over."""
         self._peak = 0
         self._all_are_told = False
+        self.settled = False
+        """Whether the run itself has come to its end, and has told all that it has cost."""
 
     # What is taken in
 
@@ -124,10 +142,39 @@ class Fold:
             if event.number <= self.last:
                 continue
             self.last, self.moved, self.stall = event.number, event.time, None
+            if not isinstance(event.type, EventType):
+                continue  # of a newer version, whose word for it we do not know
             if event.task is None:
                 self._add_to_run(event.type, event.time, event.data)
             else:
                 self._add_to_task(event.task, event.type, event.time, event.data)
+
+    def adopt(self, plan: Plan, time: datetime) -> None:
+        """Go on with the plan that has taken the place of the run's, just before the event that says so is taken in.
+
+        What is edited is judged anew: what comes of it is told.
+        """
+        old, self.plan = self.planned, plan
+        self._at_work = at_work(task.grows for task in plan.tasks)
+        self.planned = {task.id: task for task in plan.tasks}
+        for id in [id for id in self.tasks if id not in self.planned]:
+            self._move(id, TaskStatus.PENDING, None, of=old[id])
+            self._tally.leave(id)
+            del self.tasks[id]
+        self._models = {agent.called: agent.model for agent in plan.agents}
+        models = {task.id: self._models[task.agent] for task in plan.tasks}
+        self.bills.adopt(plan.prices, models)
+        self.trail.adopt({id: (ACCOUNT, model) for id, model in models.items()})
+        for id, task in self.planned.items():
+            if id not in self.tasks:
+                self._tally.enter(id)
+            elif task != old[id] and self.tasks[id].started is None and self.tasks[id].ended is None:
+                self._move(id, TaskStatus.PENDING, time, of=old[id])
+        self.tasks = {id: self.tasks.get(id) or TaskPicture(since=time) for id in self.planned}
+        self._inside = {part.id: self._tally.part(self._of_part(part.id)) for part in plan.parts}
+
+    def _of_part(self, part: str) -> list[str]:
+        return [id for id, task in self.planned.items() if task.part == part]
 
     def hear(self, pages: Iterable[Page]) -> None:
         """Take in what the workers say of tasks at work. A word that is missing now does not unsay an earlier one."""
@@ -160,8 +207,8 @@ class Fold:
         if self.paused:
             return RunStatus.PAUSED
         if self._tally.count(TaskStatus.RUNNING) or any(not self.is_walled(id) for id in self.of(TaskStatus.READY)):
-            return RunStatus.RUNNING
-        return RunStatus.WAITING if self._tally.count(TaskStatus.READY, TaskStatus.WAITING) else RunStatus.RUNNING
+            return self._at_work
+        return RunStatus.WAITING if self._tally.count(TaskStatus.READY, TaskStatus.WAITING) else self._at_work
 
     @property
     def ended(self) -> bool:
@@ -172,6 +219,11 @@ class Fold:
     def census(self) -> Census:
         """The count of tasks by state."""
         return self._tally.census
+
+    @property
+    def plans(self) -> dict[str, Census]:
+        """The same of each plan inside the plan."""
+        return {id: tally.census for id, tally in self._inside.items()}
 
     @property
     def tokens(self) -> Usage:
@@ -195,7 +247,7 @@ class Fold:
     def inputs(self, id: str) -> tuple[Input, ...]:
         """What a task was told of each of its needs, or would be told now."""
         told = self.tasks[id].told
-        return tuple(told.get(need.task) or self._come_to(need) for need in self.planned[id].needs)
+        return tuple(told.get(need.task) or self._come_to(need) for need in self.planned[id].told_of)
 
     def wall_before(self, id: str) -> Wall | None:
         """The wall that a task waits for; of two the one that stands longer, and none that it is sent to."""
@@ -238,6 +290,7 @@ class Fold:
             case EventType.RUN_COMPLETED:
                 # After a bug of ours tasks may be open in the log: nothing is at work any more.
                 self.close_from_outside(RunStatus(data["status"]), time, "the run ended before its task")
+                self.settled = "error" not in data
 
     def _raise_wall(self, place: str, time: datetime, data: dict[str, Any]) -> None:
         """A wall is told again when its end has moved: it stands since it was told first."""
@@ -252,34 +305,43 @@ class Fold:
             case EventType.TASK_READY:
                 self._move(id, TaskStatus.READY, time)
             case EventType.TASK_STARTED:
-                self._move(id, TaskStatus.RUNNING, time)
-                task.started = task.started or time
-                task.reserved = Decimal(data.get("reserved_usd", 0))
-                task.told.clear()
-                self._peak = max(self._peak, self._tally.count(TaskStatus.RUNNING))
+                self._start(id, time, data)
             case EventType.TASK_WAITING:
-                wait = Wait(reason=data["for"], what=data["what"], since=timestamp(time), until=data["until"])
+                since = data.get("since") or timestamp(time)
+                wait = Wait(reason=data["for"], what=data["what"], since=since, until=data["until"])
                 self._move(id, TaskStatus.WAITING, time, wait)
+                task.cap = data.get("cap")
+                task.walled = datetime.fromisoformat(since) if wait.reason in WALLED else None
             case EventType.TASK_RETRIED:
                 self._add_attempt(id, data) if "error" in data else self._do_again(id, time)
             case EventType.TASK_COMPLETED | EventType.TASK_FAILED | EventType.TASK_SKIPPED:
                 self._end(id, time, data)
             case EventType.TASK_SETTLED:
                 self._settle(id, data)
-            case EventType.APPROVAL_NEEDED:
-                task.approval = None
-            case EventType.APPROVAL_GIVEN | EventType.APPROVAL_REFUSED | EventType.APPROVAL_EXPIRED:
-                task.approval = Decision(
-                    answer=ANSWERS[type], by=data.get("by"), note=data.get("note"), at=timestamp(time)
-                )
+            case _:
+                _hear(task, type, time, data)
 
-    def _move(self, id: str, status: TaskStatus, time: datetime | None, wait: Wait | None = None) -> None:
-        """The one way into another state: what was said of the old one no longer holds."""
-        task, agent = self.tasks[id], self.planned[id].agent
+    def _start(self, id: str, time: datetime, data: dict[str, Any]) -> None:
+        task = self.tasks[id]
+        self._move(id, TaskStatus.RUNNING, time)
+        task.started = task.started or time
+        task.reserved = Decimal(data.get("reserved_usd", 0))
+        task.told.clear()
+        task.refused.clear()
+        self._peak = max(self._peak, self._tally.count(TaskStatus.RUNNING))
+
+    def _move(
+        self, id: str, status: TaskStatus, time: datetime | None, wait: Wait | None = None, of: Task | None = None
+    ) -> None:
+        """The one way into another state: what was said of the old one no longer holds. `of` the plan before it."""
+        task, planned = self.tasks[id], of or self.planned[id]
+        agent = planned.agent
         if status not in {TaskStatus.READY, TaskStatus.RUNNING} and (wait is None or wait.reason in WALLED):
             self._probe_no_more(id)
         self._busy[agent] += (status is TaskStatus.RUNNING) - (task.status is TaskStatus.RUNNING)
         self._tally.move(id, task.status, status)
+        if (part := planned.part) is not None:
+            self._inside[part].move(id, task.status, status)
         self._leave_a_trail(id, status, time, wait)
         task.status, task.since, task.wait, task.live = status, time, wait, None
 
@@ -308,6 +370,7 @@ class Fold:
         self._keep_what_was_told_of(id)
         if task.error is not None and task.ended is not None and task.attempts:
             task.tries.append(AttemptReport(attempt=task.attempts, error=task.error, at=timestamp(task.ended)))
+        self._give_back(id)
         self._move(id, TaskStatus.PENDING, time)
         task.told.clear()
         task.started = task.ended = task.error = task.cause = task.output_ref = task.summary_ref = task.reused = None
@@ -329,23 +392,23 @@ class Fold:
         if seen.status is TaskStatus.SUCCEEDED:
             summary = seen.summary_ref if seen.summary_ref != seen.output_ref else None
             end = Ended(status=seen.status, ref=seen.output_ref, size=seen.output_bytes, summary_ref=summary)
-        return input_of(need.task, end, as_summary=need.form is Form.SUMMARY)
+        return input_of(need.task, end, need.form)
 
     def _end(self, id: str, time: datetime, data: dict[str, Any]) -> None:
         task = self.tasks[id]
         self.trail.waited(id, time, timedelta(seconds=data.get("waited_s", 0.0)))
         self._move(id, TaskStatus(data["status"]), time)
-        task.ended = time
+        task.ended, task.walled = time, None
         task.attempts = data.get("attempts", 0)
-        self._bill(id, data, in_vain=task.status is not TaskStatus.SUCCEEDED)
-        task.answered = data.get("tokens", {}).get("output", 0) if task.status is TaskStatus.SUCCEEDED else 0
-        self._take_over(task, data)
+        cost = self._bill(id, data, in_vain=task.status is not TaskStatus.SUCCEEDED)
+        output = data.get("tokens", {}).get("output", 0) - sum(call.usage.output for call in _aside(data))
+        task.answered = output if task.status is TaskStatus.SUCCEEDED else 0
+        self._take_over(id, data, cost)
         task.output_ref = data.get("output_ref")
         task.output_bytes = data.get("output_bytes", 0)
         task.summary_ref = data.get("summary_ref")
         task.summary_bytes = data.get("summary_bytes", 0)
-        calls = ((call["model"], call["tokens"]) for call in data.get("aside", ()))
-        task.aside += tuple(Spent(model=model, usage=Usage.model_validate(tokens)) for model, tokens in calls)
+        task.aside += _aside(data)
         task.batched = data.get("batched", False)
         task.cause = data.get("cause")
         if "error" in data:
@@ -359,27 +422,74 @@ class Fold:
         task.attempts = max(task.attempts, data.get("attempts", 0))
         if task.output_ref is None and task.ended is not None:
             task.output_ref, task.output_bytes = data.get("output_ref"), data.get("output_bytes", 0)
-        self._bill(id, data, in_vain=True)
+        if "cost_usd" in data:
+            cost = Decimal(data["cost_usd"])
+            self.bills.charge(id, Charge(cost, cost, Decimal(data["unsettled_usd"])))
+            self._count(id, *(Usage.model_validate(data[name]) for name in ("tokens", "unsettled")))
+        else:  # before 0.6.0
+            self._bill(id, data, in_vain=True)
 
-    def _take_over(self, task: TaskPicture, data: dict[str, Any]) -> None:
-        """What is known of an end that an earlier run came to: it cost nothing here."""
+    def _take_over(self, id: str, data: dict[str, Any], cost: Decimal) -> None:
+        """What is known of an end that an earlier run came to: it cost nothing here. Before 0.6.0 no money was told."""
+        task = self.tasks[id]
         task.reused = data.get("reused")
         task.worth = Usage.model_validate(data.get("saved") or data.get("tokens") or {})
         if task.reused is None:
+            task.worth_usd = cost
             return
+        task.worth_usd = Decimal(data["saved_usd"]) if "saved_usd" in data else self.bills.worth(id, task.worth)
         if "approval" in data:
             task.approval = Decision.model_validate(data["approval"])
         if task.status is TaskStatus.SUCCEEDED:
             self.reused, self.saved = self.reused + 1, self.saved + task.worth
+            self.bills.spare(id, task.worth_usd)
 
-    def _bill(self, id: str, data: dict[str, Any], *, in_vain: bool) -> None:
+    def _give_back(self, id: str) -> None:
+        """A result that was taken over is done again: nothing was saved."""
         task = self.tasks[id]
+        if task.reused is not None and task.status is TaskStatus.SUCCEEDED:
+            self.reused, self.saved = self.reused - 1, self.saved - task.worth
+            self.bills.spare(id, -task.worth_usd)
+
+    def _bill(self, id: str, data: dict[str, Any], *, in_vain: bool) -> Decimal:
+        """Charge what an event tells of calls; what they cost together."""
         tokens, unsettled = (Usage.model_validate(data.get(name, {})) for name in ("tokens", "unsettled"))
-        aside = [(call["model"], Usage.model_validate(call["tokens"])) for call in data.get("aside", ())]
-        own = sum((usage for _, usage in aside), Usage())
+        aside = _aside(data)
+        own = sum((call.usage for call in aside), Usage())
         batched = data.get("batched", False)
-        self.bills.add(id, tokens - own, unsettled, in_vain=in_vain, model=data.get("model"), batched=batched)
-        for model, usage in aside:
-            self.bills.add(id, usage, Usage(), in_vain=False, model=model)
+        cost = self.bills.add(id, tokens - own, unsettled, in_vain=in_vain, model=data.get("model"), batched=batched)
+        for call in aside:
+            bill = self.bills.add(id, call.usage, Usage(), in_vain=in_vain, model=call.model, batched=call.batched)
+            cost = cost.plus(bill)
+        self._count(id, tokens, unsettled)
+        return cost.actual
+
+    def _count(self, id: str, tokens: Usage, unsettled: Usage) -> None:
+        task = self.tasks[id]
         task.tokens, task.unsettled = task.tokens + tokens, task.unsettled + unsettled
         self._tokens, self._unsettled = self._tokens + tokens, self._unsettled + unsettled
+
+
+def _hear(task: TaskPicture, type: EventType, time: datetime, data: dict[str, Any]) -> None:
+    """What was said of a task that moves it nowhere."""
+    if type is EventType.RIGHT_REFUSED:
+        task.refused.append(Refusal.model_validate(data))
+    elif type is EventType.REVIEW_GIVEN:
+        task.reviews.append(ReviewReport.model_validate(data))
+    elif type.startswith("approval."):
+        task.approval = _decision(type, time, data)
+
+
+def _aside(data: dict[str, Any]) -> tuple[Spent, ...]:
+    """The calls that an event tells of beside the last one of its task."""
+    return tuple(
+        Spent(model=call["model"], usage=Usage.model_validate(call["tokens"]), batched=call.get("batched", False))
+        for call in data.get("aside", ())
+    )
+
+
+def _decision(type: EventType, time: datetime, data: dict[str, Any]) -> Decision | None:
+    """What became of a question: nothing, when it is asked."""
+    if type not in ANSWERS:
+        return None
+    return Decision(answer=ANSWERS[type], by=data.get("by"), note=data.get("note"), at=timestamp(time))

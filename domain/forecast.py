@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,10 +11,12 @@ from typing import Generic, Literal, TypeVar
 
 from pydantic import JsonValue
 
+from domain.asking_again import corrections_of
 from domain.briefing import INPUTS_LIMIT, Brief, brief_for
 from domain.experience import NONE, Experience
 from domain.models import Agent, Form, Input, Need, Placement, Plan, Task, TaskStatus
 from domain.quota.terms import Terms
+from domain.reviewing import reviews_of
 from domain.summaries import SUMMARY_BYTES
 from domain.values import Value
 
@@ -35,6 +38,9 @@ SHORT = 3
 FIRST_WORD, TOKENS_PER_SECOND = 0.6, 60
 """Seconds to the first word, the run's own steps among them, and the pace of an answer."""
 
+REVIEWED = 100
+"""Tokens of a review, more or less."""
+
 T = TypeVar("T")
 Level = Literal["low", "likely", "high"]
 DENSITY: Mapping[Level, int] = {"low": LOOSE, "likely": BYTES_PER_TOKEN, "high": DENSE}
@@ -44,8 +50,8 @@ CarriedBytes = Callable[[Need], int]
 
 
 def as_passed(need: Need) -> int:
-    """A result goes down whole, as far as a brief has room, or as its summary."""
-    return SUMMARY_BYTES if need.form is Form.SUMMARY else INPUTS_LIMIT
+    """A result goes down whole, as far as a brief has room, as its summary, or by name alone."""
+    return {Form.FULL: INPUTS_LIMIT, Form.SUMMARY: SUMMARY_BYTES, Form.NAME: 0, Form.ORDER: 0}[need.form]
 
 
 class Spread(Value, Generic[T]):
@@ -91,7 +97,9 @@ def forecast_of(plan: Plan, task: Task, agent: Agent, needs: Mapping[str, Foreca
     guess = SIMULATED_ANSWER if outlook.simulated else ceil(task.max_tokens * ANSWERED)
     likely = max(1, min(known.output_of_one(guess), task.max_tokens))
     takes = round(known.seconds_of_one(FIRST_WORD + likely / TOKENS_PER_SECOND), 3)
-    at_most = task.attempts * task.timeout.total_seconds()
+    calls = 1 + corrections_of(task) + reviews_of(task)
+    at_most = task.attempts * calls * task.timeout.total_seconds()
+    takes += FIRST_WORD + REVIEWED / TOKENS_PER_SECOND if task.review is not None else 0
     return Forecast(
         input=_input(plan, task, needs, outlook),
         output=Spread[int](low=ceil(likely / SHORT), likely=likely, high=task.max_tokens),
@@ -102,7 +110,10 @@ def forecast_of(plan: Plan, task: Task, agent: Agent, needs: Mapping[str, Foreca
 
 def _input(plan: Plan, task: Task, needs: Mapping[str, Forecast], outlook: Outlook) -> Spread[int]:
     """Tokens of one request: the brief as it would be without results, and what its needs will have answered."""
-    inputs = tuple(Input(task=need.task, status=TaskStatus.SUCCEEDED, ref=need.task) for need in task.needs)
+    inputs = tuple(
+        Input(task=need.task, status=TaskStatus.SUCCEEDED, ref=None if need.form is Form.NAME else need.task)
+        for need in task.told_of
+    )
     brief = brief_for(plan, task, inputs, {**outlook.texts, **{need.task: "" for need in task.needs}})
     frame = _size(brief)
     places = Counter(id for part in task.prompt if isinstance(part, Placement) for id in part.tasks)
@@ -122,7 +133,9 @@ def _input(plan: Plan, task: Task, needs: Mapping[str, Forecast], outlook: Outlo
 
 def _size(brief: Brief) -> int:
     """Bytes that the model reads."""
-    return len(brief.system.encode()) + sum(len(text.encode()) for block in brief.content for text in _texts(block))
+    texts = [brief.system, *(text for block in brief.content for text in _texts(block))]
+    schema = json.dumps(brief.schema_) if brief.schema_ else ""
+    return sum(len(text.encode()) for text in (*texts, schema))
 
 
 def _texts(block: Mapping[str, JsonValue]) -> list[str]:

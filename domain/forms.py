@@ -10,7 +10,22 @@ from typing import Any, Generic, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from domain.grammar import ApprovalForm, DefaultsForm, EdgeForm, FilesForm, Form, ParamForm, PlanForm, TaskForm
+from domain.grammar import (
+    ApprovalForm,
+    CheckForm,
+    DefaultsForm,
+    EdgeForm,
+    ExpectForm,
+    FilesForm,
+    Form,
+    ParamForm,
+    PlanForm,
+    PlaybookForm,
+    ReplanForm,
+    ReviewForm,
+    RightsForm,
+    TaskForm,
+)
 from domain.notation import Odd
 from domain.problems import Located, Problems, did_you_mean, quoted
 from domain.tree import Broken, Mapping, Node, Scalar, Sequence, describe
@@ -19,11 +34,18 @@ F = TypeVar("F", bound=Form)
 
 _NESTED: AnyMapping[str, type[Form]] = {
     "approval": ApprovalForm,
+    "check": CheckForm,
+    "expect": ExpectForm,
     "for_each": FilesForm,
     "needs": EdgeForm,
     "params": ParamForm,
+    "replan": ReplanForm,
+    "playbook": PlaybookForm,
+    "review": ReviewForm,
+    "rights": RightsForm,
 }
 _EXPECTED = {
+    "bool_type": "true or false",
     "string_type": "a text",
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -159,6 +181,8 @@ def _about_key(form: type[Form], key: str, what: str) -> tuple[str, str | None]:
         where = "defaults" if key in DefaultsForm.model_fields else "a task"
         return f"{quoted(key)} cannot stand at the top of the plan", f"write it in {where}"
     known = sorted(field.alias or name for name, field in form.model_fields.items())
+    if key in known:  # of a form that is told apart by another key
+        return f"{quoted(key)} cannot stand beside the other key of {what}", "give one of them"
     return f"unknown key {quoted(key)} in {what}", did_you_mean(key, known) or f"known: {', '.join(known)}"
 
 

@@ -117,9 +117,10 @@ def layers(plan: Plan) -> list[list[str]]:
 
 
 def final_tasks(plan: Plan) -> list[str]:
-    """The ids that nobody needs, in plan order: what the plan is for."""
-    needed = {need.task for task in plan.tasks for need in task.needs}
-    return [task.id for task in plan.tasks if task.id not in needed]
+    """The ids that nobody needs, in plan order: what the plan is for. Who only looks at the plan does not count."""
+    tasks = [task for task in plan.tasks if task.grows is None or not task.grows.is_replan]
+    needed = {need.task for task in tasks for need in task.needs}
+    return [task.id for task in tasks if task.id not in needed]
 
 
 @dataclass(frozen=True)

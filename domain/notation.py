@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from datetime import timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Annotated, Any, Literal
@@ -11,7 +12,9 @@ from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Json
 
 from domain import deadlines, durations
 from domain.models import Deadline
-from domain.problems import Mistake
+from domain.problems import Mistake, did_you_mean
+from domain.regions import REGION, checked
+from domain.rights import SCOPES
 
 RESERVED_IDS = frozenset({"item", "params"})
 LONGEST_TIMEOUT = timedelta(hours=24)
@@ -57,6 +60,12 @@ def _not_blank(text: str) -> str:
     return text
 
 
+def _on_one_line(text: str) -> str:
+    if not text.isprintable():
+        raise Mistake("must be one line of printable characters")
+    return text
+
+
 def _at_most(longest: timedelta, shown: str) -> BeforeValidator:
     def check(value: Any) -> timedelta:
         length = durations.duration(value if isinstance(value, str) else "")
@@ -98,12 +107,31 @@ def item_text(value: Any) -> Any:
     return _unambiguous(value)
 
 
+def same(name: str) -> str:
+    """What two names have in common that people cannot tell apart, or file systems cannot."""
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
 def item_label(text: str) -> str:
     """The text, if it may stand between the brackets of a task's id."""
     if not text or text != text.strip() or not text.isprintable() or set(text) & set("[]{}"):
         raise Mistake("must be printable, not empty, without []{} and without space around it")
     if len(text) > 100:
         raise Mistake("must be at most 100 characters long")
+    return text
+
+
+def _pattern(text: str) -> str:
+    if not text.strip() or text != text.strip() or not text.isprintable():
+        raise Mistake("must be printable, not empty, and without space around it")
+    return text
+
+
+def _scope(text: str) -> str:
+    if not text.startswith(SCOPES) or text in SCOPES:
+        first, last = ", ".join(f"'{scope}PATTERN'" for scope in SCOPES[:-1]), SCOPES[-1]
+        hint = did_you_mean(f"{text.partition(':')[0]}:", SCOPES) if ":" in text else f"such as 'files:{text}'"
+        raise Mistake(f"must be {first} or '{last}PATTERN'", hint)
     return text
 
 
@@ -124,16 +152,29 @@ def _shape(value: Any) -> str | None:
     return next((name for name, kind in shapes.items() if isinstance(value, kind)), None)
 
 
-def one_of(message: str) -> Discriminator:
-    """The choice among types that are told apart by their shape; they are tagged with its name."""
-    return Discriminator(_shape, custom_error_type="shape", custom_error_message=message)
+def one_of(message: str, keys: tuple[str, ...] = ()) -> Discriminator:
+    """The choice among types that are told apart by their shape; they are tagged with its name.
+
+    A mapping with one of these keys has a type of its own.
+    """
+
+    def shape(value: Any) -> str | None:
+        key = next((key for key in keys if key in value), None) if isinstance(value, dict) else None
+        return f"a mapping with {key!r}" if key is not None else _shape(value)
+
+    return Discriminator(shape, custom_error_type="shape", custom_error_message=message)
 
 
 Text = Annotated[str, BeforeValidator(_unambiguous)]
 Label = Annotated[Text, Field(max_length=100), _matching(_ID, "letters, digits, '-', '_' and '.'")]
 Id = Annotated[Label, AfterValidator(_not_reserved)]
 Name = Annotated[Text, Field(max_length=100), _matching(_NAME, "letters, digits, '-' and '_'")]
+RegionName = Annotated[
+    Text, AfterValidator(checked), WithJsonSchema({"type": "string", "pattern": f"^{REGION.pattern}$"})
+]
 Prose = Annotated[Text, AfterValidator(_not_blank)]
+Line = Annotated[Prose, AfterValidator(_on_one_line)]
+"""What stands in a line of ours, such as the heading of a brief: it cannot begin another one."""
 Question = Annotated[Prose, Field(max_length=MAX_QUESTION)]
 Item = Annotated[
     str, BeforeValidator(item_text), AfterValidator(item_label), WithJsonSchema({"type": ["string", "integer"]})
@@ -164,8 +205,16 @@ Dollars = Annotated[
     BeforeValidator(_dollars),
     WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": MOST_DOLLARS}),
 ]
+Pattern = Annotated[Text, Field(min_length=1, max_length=200), AfterValidator(_pattern)]
+"""Of names that a right grants; `*` stands for any text."""
+Scope = Annotated[
+    Pattern,
+    AfterValidator(_scope),
+    WithJsonSchema({"type": "string", "pattern": f"^({'|'.join(SCOPES)}).", "maxLength": 200}),
+]
 Concurrency = Annotated[int, Field(ge=1, le=500)]
 Attempts = Annotated[int, Field(ge=1, le=4)]
+Tries = Annotated[int, Field(ge=1, le=3)]
 MaxTokens = Annotated[int, Field(ge=1, le=200_000)]
 Quorum = Annotated[int, Field(ge=1, le=10_000)]
 Payload = Annotated[dict[str, JsonValue], BeforeValidator(_plain)]

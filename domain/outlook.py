@@ -47,8 +47,9 @@ def _of_ready(chart: Chart, progress: Progress, id: str, busy: Counter[str]) -> 
         return waits.for_the_pause(since)
     walls = [progress.barriers.get(place) for place in barriers.places_before(chart, id)]
     if standing := [wall for wall in walls if wall is not None and wall.probe != id]:
-        return waits.for_a_wall(max(standing, key=lambda wall: wall.until), since)
-    if purse.short(progress):
+        highest = max(standing, key=lambda wall: wall.until)
+        return waits.for_a_wall(highest, since, progress.walled.get(id))
+    if purse.is_in_the_way(chart, progress, id):
         return waits.for_money(since)
     if outline.mode is Pace.WAVES:
         return waits.for_a_wave(progress.waves, since)
@@ -59,4 +60,5 @@ def _of_ready(chart: Chart, progress: Progress, id: str, busy: Counter[str]) -> 
         and busy.total() < (progress.max_concurrency or outline.max_concurrency)
     ):
         return waits.for_an_agent(agent, pool, since)
-    return waits.for_a_place(since)
+    all_taken = busy.total() >= (progress.max_concurrency or outline.max_concurrency)
+    return waits.for_a_place(since, None if all_taken else chart.tasks[id].part)

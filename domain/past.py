@@ -24,6 +24,7 @@ def _kept(run: str, seen: TaskPicture) -> Kept:
         summary_ref=seen.summary_ref,
         summary_bytes=seen.summary_bytes,
         tokens=seen.worth,
+        usd=seen.worth_usd,
         why=seen.error.message[:WHY_LIMIT] if seen.error else None,
         error=seen.error.type if seen.error else None,
         cause=seen.cause,

@@ -12,7 +12,9 @@ from typing import Any
 
 from domain import waits
 from domain.attention import MENTIONED, attention_of
+from domain.barriers import at_agent
 from domain.board import Live
+from domain.caps import of_plan
 from domain.costs import Cost
 from domain.estimate import Estimate
 from domain.events import timestamp
@@ -20,7 +22,7 @@ from domain.fold import WALLED, Fold, TaskPicture
 from domain.graph import final_tasks
 from domain.models import Pace, Plan, Task, TaskStatus, Usage
 from domain.prices import NOTHING
-from domain.report import Attention, Concurrency, Doing, Report, Reuse, TaskReport
+from domain.report import Attention, Concurrency, Doing, PlanReport, Report, Reuse, TaskReport
 from domain.tempo import tempo_of
 from domain.waits import Wait, stamp
 
@@ -46,17 +48,26 @@ class Picture(Fold):
         """What the runs have spent that this one goes on from."""
         """What it was likely to cost, before anything was spent."""
         self._likely = {each.id: each.usd.likely for each in estimate.tasks if each.usd} if estimate else {}
-        self.agents = {agent.name: agent for agent in plan.agents}
+        self.agents = {agent.called: agent for agent in plan.agents}
+
+    def adopt(self, plan: Plan, time: datetime) -> None:
+        """Go on with another plan of the run."""
+        super().adopt(plan, time)
+        self.agents = {agent.called: agent for agent in plan.agents}
 
     @property
     def attention(self) -> tuple[Attention, ...]:
         """What a person should look at."""
         return attention_of(self)
 
-    @property
-    def short(self) -> bool:
-        """Whether a task waits for money: nobody passes it."""
-        return any((wait := self.tasks[id].wait) and wait.reason == "budget" for id in self.of(TaskStatus.WAITING))
+    def is_short(self, task: Task) -> bool:
+        """Whether a task waits for money that this one must not pass. Money of a day is no line."""
+        waiting = (self.tasks[id] for id in self.of(TaskStatus.WAITING))
+        concerned = {None, at_agent(task.agent), of_plan(task.part or "")}
+        return any(
+            (wait := seen.wait) and wait.reason == "budget" and not wait.until and seen.cap in concerned
+            for seen in waiting
+        )
 
     @property
     def has_places(self) -> bool:
@@ -76,6 +87,7 @@ class Picture(Fold):
             actual_usd=charged.actual if charged else None,
             retries_usd=charged.retries if charged else None,
             unsettled_usd=charged.unsettled if charged else None,
+            savings=charged.savings if charged else None,
             reserved_usd=sum((self.tasks[id].reserved for id in self.of(TaskStatus.RUNNING)), NOTHING),
             budget_usd=self.budget,
             before_usd=self.before,
@@ -95,6 +107,7 @@ class Picture(Fold):
             status=self.status,
             simulated=self.simulated,
             provider=self.provider,
+            region=self.plan.region,
             census=self.census,
             started=stamp(self.started),
             finished=stamp(self.finished),
@@ -112,6 +125,7 @@ class Picture(Fold):
                 suggested=tempo.suggested,
             ),
             reuse=self.reuse(),
+            plans=self._plans(),
             attention=self.attention,
             tasks=tasks,
             outputs=outputs,
@@ -142,6 +156,7 @@ class Picture(Fold):
         return TaskReport(
             id=id,
             agent=self.agents[task.agent].label,
+            region=self.region_of(task),
             type=task.type,
             status=seen.status,
             success=_counts(seen),
@@ -152,7 +167,9 @@ class Picture(Fold):
             unsettled=seen.unsettled,
             cost_usd=charged.actual if charged else None,
             estimate_usd=self._likely.get(id),
+            retries_usd=charged.retries if charged else None,
             unsettled_usd=charged.unsettled if charged else None,
+            savings=charged.savings if charged else None,
             wait=self.wait(id, now),
             progress=_doing(live) if live else None,
             error=seen.error,
@@ -166,6 +183,25 @@ class Picture(Fold):
             summary=(texts or {}).get(seen.summary_ref) if seen.summary_ref else None,
             reused=seen.reused,
             saved=seen.worth if seen.reused is not None and _counts(seen) else None,
+            refused=tuple(seen.refused),
+            reviews=tuple(seen.reviews),
+        )
+
+    def _plans(self) -> tuple[PlanReport, ...]:
+        """The plans inside the plan."""
+        bills = {part.id: NOTHING for part in self.plan.parts}
+        for task in self.plan.tasks:
+            if task.part is not None and (charged := self.bills.of(task.id)) is not None:
+                bills[task.part] += charged.actual
+        return tuple(
+            PlanReport(
+                id=part.id,
+                census=self.plans[part.id],
+                max_concurrency=part.places,
+                budget_usd=part.budget,
+                cost_usd=bills[part.id] if self.plan.prices is not None else None,
+            )
+            for part in self.plan.parts
         )
 
     def reuse(self) -> Reuse | None:
@@ -179,6 +215,10 @@ class Picture(Fold):
             models[model] = models.get(model, Usage()) + seen.worth
         runs = tuple(dict.fromkeys(seen.reused for _, seen in found if seen.reused is not None))
         return Reuse(runs=runs, tasks=self.reused, tokens=self.saved, models=models)
+
+    def region_of(self, task: Task) -> str | None:
+        """Where a task is done: where its agent is bound to, else where its run is."""
+        return self.agents[task.agent].region or self.plan.region
 
     def wait(self, id: str, now: datetime) -> Wait | None:
         """Why a task does not get on: its inputs, a place, a wall, a person, its worker, or what it said itself."""
@@ -194,7 +234,7 @@ class Picture(Fold):
             case TaskStatus.RUNNING if seen.live is not None:
                 return waits.of_a_call(seen.live, now)
             case TaskStatus.RUNNING if seen.since is not None and self._all_are_told:
-                return waits.for_a_worker(seen.since, now)
+                return waits.for_a_worker(seen.since, now, self.region_of(task))
         return seen.wait
 
     def _wait_at_a_wall(self, id: str, met: Wait) -> Wait:
@@ -207,8 +247,8 @@ class Picture(Fold):
         if self.paused:
             return waits.for_the_pause(seen.since)
         if (wall := self.wall_before(task.id)) is not None:
-            return waits.for_a_wall(wall, seen.since)
-        if self.short:
+            return waits.for_a_wall(wall, seen.since, seen.walled)
+        if self.is_short(task):
             return waits.for_money(seen.since)
         if self.plan.mode is Pace.WAVES:
             return waits.for_a_wave(self.wave, seen.since)
@@ -219,7 +259,7 @@ class Picture(Fold):
             and self._busy[task.agent] >= most
         ):
             return waits.for_an_agent(task.agent, most, seen.since)
-        return waits.for_a_place(seen.since)
+        return waits.for_a_place(seen.since, task.part if self.has_places else None)
 
 
 def _counts(seen: TaskPicture) -> bool:

@@ -2,49 +2,76 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 
-from domain import barriers, purse
+from domain import barriers, caps, purse
 from domain.chart import Chart
 from domain.events import EventType
 from domain.models import Pace
 from domain.prices import money
 from domain.progress import Progress
+from domain.rooms import Rooms
 from domain.step import Draft
 
 INPUTS_AT_ONCE = 5_000
 """Inputs that the tasks of one launch carry together, about 200 KB: a workflow task that sends 4 MB is terminated."""
 
+STARTS_AHEAD = 4
+"""Starts that the server need not have confirmed before a run goes on, or a tenth of its places if that is more.
 
-def fill(chart: Chart, draft: Draft) -> tuple[list[str], bool]:
-    """Start whatever may start now; whether more could, but not in the same breath."""
+A machine that cannot keep up confirms slowly: what a large run has too many of then waits here, where it costs nothing,
+and not in the queues of server and worker, where the few tasks of a small run would wait behind them.
+"""
+
+
+def ahead(places: int) -> int:
+    """How many starts of a run may be unconfirmed at a time."""
+    return max(STARTS_AHEAD, places // 10)
+
+
+def fill(chart: Chart, draft: Draft, unconfirmed: int | None = None) -> tuple[list[str], bool]:
+    """Start whatever may start now; whether more could, but not in the same breath.
+
+    `unconfirmed` starts are on their way to the server; None, where nobody counts them.
+    """
     outline = chart.outline
     places = draft.max_concurrency or outline.max_concurrency
+    room = places if unconfirmed is None else ahead(places) - unconfirmed
     purse.look_again(chart, draft)
     if outline.mode is Pace.WAVES:
         _keep_waves(chart, draft, places)
     order = chart.order(draft.started)
     busy = Counter(chart.tasks[id].agent for id in draft.active)
+    fanned = Counter(chart.tasks[id].fan for id in draft.active)
     starts: list[str] = []
     carried = 0
-    held_up = purse.holds_up(chart, draft)
+    held_up, short = purse.holds_up(chart, draft), caps.waiting_at(draft)
+    rooms = Rooms(chart, draft, places)
     while len(draft.active) < places and not (draft.active and held_up):
         full = {agent for agent, pool in outline.pools.items() if busy[agent] >= pool}
-        rank = min((rank for agent, rank in _firsts(chart, draft) if agent not in full), default=None)
-        if rank is None:
+        ranks = sorted({*_firsts(chart, draft), *(_paid_for(chart, draft) if short else ())})
+        tasks = (chart.tasks[order.ids[rank]] for rank in ranks)
+        paid = (task for task in tasks if task.id in draft.reserved or short.isdisjoint(caps.names(chart, task.id)))
+        narrow = {fan for fan, most in outline.fans.items() if fanned[fan] >= most}
+        free = (task for task in paid if task.agent not in full and task.fan not in narrow)
+        task = next((task for task in free if rooms.has_one_for(task)), None)
+        if task is None:
             break
-        task = chart.tasks[order.ids[rank]]
-        if starts and carried + len(task.needs) > INPUTS_AT_ONCE:
+        if len(starts) >= room or (starts and carried + len(task.needs) > INPUTS_AT_ONCE):
             draft.peak = max(draft.peak, len(draft.active))
             return starts, True
-        draft.ready[task.agent].remove(rank)
+        draft.ready[task.line].remove(order.rank[task.id])
         if not purse.reserve(chart, draft, task.id):
-            purse.wait_for_money(chart, draft, task.id)
+            purse.turn_away(chart, draft, task.id)
             held_up = held_up or purse.is_awaited(chart, draft, task.id)  # nobody passes it while others may settle
+            short = caps.waiting_at(draft)
             continue
         carried += len(task.needs)
         busy[task.agent] += 1
+        fanned[task.fan] += 1
+        rooms.took(task)
         starts.append(task.id)
         _start(chart, draft, task.id)
     draft.peak = max(draft.peak, len(draft.active))
@@ -80,18 +107,31 @@ def _start(chart: Chart, draft: Draft, id: str) -> None:
     draft.tell(EventType.TASK_STARTED, id, **({"reserved_usd": money(held.usd)} if held is not None else {}))
 
 
-def _firsts(chart: Chart, draft: Draft) -> Iterator[tuple[str, int]]:
-    """The first task of each line that may start, as agent and rank."""
+def _firsts(chart: Chart, draft: Draft) -> Iterator[int]:
+    """The first task of each line that may start, by rank."""
     order = chart.order(draft.started)
     waves = chart.outline.mode is Pace.WAVES
-    for agent, line in draft.ready.items():
+    for line in draft.ready.values():
         for rank in line:
             id = order.ids[rank]
             if (not waves or id in draft.wave) and barriers.allows(chart, draft.barriers, id):
-                yield agent, rank
+                yield rank
                 break
             if not waves and not any(wall.probe for wall in draft.barriers.values()):
                 break  # the wall before the first of a line stands before all of it
+
+
+def _paid_for(chart: Chart, draft: Draft) -> Iterator[int]:
+    """The ready tasks for which money is set aside already, by rank: they come for what a batch has brought.
+
+    Others may wait for what is set aside for them, so they pass those in their line.
+    """
+    order = chart.order(draft.started)
+    for id in draft.reserved:
+        line, rank = draft.ready.get(chart.tasks[id].line, []), order.rank[id]
+        place = bisect_left(line, rank)
+        if place < len(line) and line[place] == rank and barriers.allows(chart, draft.barriers, id):
+            yield rank
 
 
 def _keep_waves(chart: Chart, draft: Draft, places: int) -> None:

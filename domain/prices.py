@@ -109,6 +109,21 @@ def cost_of(price: Price, usage: Usage, *, batched: bool = False) -> Decimal:
     return cost * price.batch_factor if batched else cost
 
 
+def spared_by_cache(price: Price, usage: Usage, *, batched: bool = False) -> Decimal:
+    """What the same request would have cost on top if nothing were read from a cache or written to one.
+
+    Below nothing where it wrote and read too little: a write is dearer than plain input.
+    """
+    tokens_in = usage.input + usage.cache_read + usage.cache_write
+    uncached = Usage(input=tokens_in, output=usage.output)
+    return cost_of(price, uncached, batched=batched) - cost_of(price, usage, batched=batched)
+
+
+def spared_by_batch(price: Price, usage: Usage) -> Decimal:
+    """What the request of a batch would have cost on top if it had been made at once."""
+    return cost_of(price, usage) - cost_of(price, usage, batched=True)
+
+
 def worst_cost(price: Price, usage: Usage) -> Decimal:
     """What a request with at most so many tokens in and out can cost, however they come to be counted.
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from domain import settling
+from domain import caps, settling, witness
+from domain.asking_again import again_weight
+from domain.caps import Cap
 from domain.chart import Chart
 from domain.events import EventType
 from domain.inputs import input_of
-from domain.models import Account, Answered, Failed, Input, Outcome, Parked, Spent, Stopped, TaskStatus
-from domain.prices import NOTHING, cost_of_calls, money, worst_cost
-from domain.progress import Ended, Owed, Progress, Reserve, Told, Waiting
+from domain.models import Account, Answered, Failed, Form, Input, Outcome, Parked, Spent, Stopped, TaskError, TaskStatus
+from domain.prices import NOTHING, money, worst_cost
+from domain.progress import Ended, OutlineTask, Owed, Progress, Reserve, Told, Waiting
+from domain.reviewing import REVIEW_TOKENS
 from domain.step import Draft
 from domain.summaries import SUMMARIZER
 from domain.summarizing import SUMMARIZER_TOKENS
@@ -38,32 +41,55 @@ def limit(chart: Chart, state: State) -> Decimal | None:
 
 def committed(state: State) -> Decimal:
     """What is spent, by the runs before this one too, and what calls at work may still cost."""
-    return state.before + state.spent + sum((held.usd for held in state.reserved.values()), NOTHING)
+    return state.before + state.spent + reserved(state)
 
 
-def left(chart: Chart, state: State) -> Decimal | None:
-    """What may still be set aside; None: as much as it takes."""
+def reserved(state: State) -> Decimal:
+    """What calls at work, and those in a batch, may still cost."""
+    return sum((held.usd for held in state.reserved.values()), NOTHING)
+
+
+def left(chart: Chart, state: State, part: str | None = None) -> Decimal | None:
+    """What may still be set aside for a task, of the whole or of a plan inside it; None: as much as it takes."""
     most = limit(chart, state)
-    return None if most is None else most - committed(state)
+    return None if most is None else most - committed(state) - caps.set_aside(chart, state, but=part)
 
 
 # Before a task starts
 
 
 def worst_call(chart: Chart, draft: State, id: str) -> Decimal | None:
-    """What one call of a task can cost at most; None when its model has no price."""
-    price = chart.price(id)
+    """What one attempt at a task can cost at most, with all calls that belong to it; None when a model has no price."""
+    inputs = [_weighed(need, draft.ended[need], form) for need, form in chart.tasks[id].forms.items()]
+    return _worst_of(chart, id, inputs, draft.notes.get(id))
+
+
+def least_call(chart: Chart, id: str) -> Decimal | None:
+    """The same, before the results of others are put into it."""
+    return _worst_of(chart, id, [], None)
+
+
+def _worst_of(chart: Chart, id: str, inputs: list[tuple[Input, int]], note: str | None) -> Decimal | None:
+    task, price = chart.tasks[id], chart.price(id)
     if price is None:
         return None
-    task = chart.tasks[id]
-    tokens = heaviest(
-        fixed=task.weight,
-        files=task.files,
-        inputs=[_weighed(need, draft.ended[need], as_summary=need in task.summaries) for need in task.needs],
-        repeated=task.repeats,
-        note=draft.notes.get(id),
-    )
-    return worst_cost(price, Usage(input=tokens, output=task.max_tokens)) + _worst_aside(chart, id)
+    tokens = heaviest(fixed=task.weight, files=task.files, inputs=inputs, repeated=task.repeats, note=note)
+    again = Usage(input=tokens + again_weight(task.max_tokens), output=task.max_tokens)
+    reviews = _worst_reviews(chart, task)
+    if reviews is None:
+        return None
+    first = worst_cost(price, Usage(input=tokens, output=task.max_tokens))
+    return first + task.corrections * worst_cost(price, again) + reviews + _worst_aside(chart, id)
+
+
+def _worst_reviews(chart: Chart, task: OutlineTask) -> Decimal | None:
+    """What all reviews of its answers can cost at most; None when the model of the reviewer has no price."""
+    if task.reviewer is None:
+        return NOTHING
+    price = chart.outline.prices.get(chart.outline.models.get(task.reviewer, task.reviewer))
+    if price is None:
+        return None
+    return task.reviews * worst_cost(price, Usage(input=task.review, output=REVIEW_TOKENS))
 
 
 def _worst_aside(chart: Chart, id: str) -> Decimal:
@@ -75,9 +101,11 @@ def _worst_aside(chart: Chart, id: str) -> Decimal:
     return worst_cost(price, Usage(input=task.aside, output=SUMMARIZER_TOKENS))
 
 
-def _weighed(need: str, end: Ended, *, as_summary: bool) -> tuple[Input, int]:
+def _weighed(need: str, end: Ended, form: Form) -> tuple[Input, int]:
     """What a task is given of a need, and its bytes."""
-    input = input_of(need, end, as_summary=as_summary)
+    input = input_of(need, end, form)
+    if form is Form.NAME:
+        return input, 0
     return input, end.summary_size if input.whole is not None else end.size
 
 
@@ -87,11 +115,12 @@ def reserve(chart: Chart, draft: Draft, id: str) -> bool:
         return True
     worst = worst_call(chart, draft, id)
     wanted = max(1, chart.tasks[id].attempts - draft.used.get(id, 0))
-    fitting = None if worst is None else _fitting(chart, draft, worst)
+    fitting = None if worst is None else _fitting(chart, draft, id, worst)
     granted = wanted if fitting is None else min(wanted, fitting)
     if not granted:
         return False
-    draft.reserved[id] = Reserve(usd=(worst or NOTHING) * granted, attempts=granted)
+    usd, under = worst or NOTHING, caps.names(chart, id)
+    draft.reserved[id] = Reserve(usd=usd * granted, attempts=granted, call=usd, caps=under)
     return True
 
 
@@ -105,14 +134,15 @@ def attempts(chart: Chart, progress: Progress, id: str) -> int:
 def cap(chart: Chart, progress: Progress, id: str) -> Decimal | None:
     """What the calls of a task may cost in this step: what is set aside now, and what its starts have told before."""
     held = progress.reserved.get(id)
-    if held is None or chart.price(id) is None or limit(chart, progress) is None:
+    if held is None or chart.price(id) is None or (limit(chart, progress) is None and not held.caps):
         return None
     return held.usd + progress.told.get(id, Told()).usd
 
 
-def _fitting(chart: Chart, draft: Draft, worst: Decimal) -> int | None:
-    """How many calls of this price fit into what is left; None: any number."""
-    there = left(chart, draft)
+def _fitting(chart: Chart, draft: Draft, id: str, worst: Decimal) -> int | None:
+    """How many calls of this price fit into what is left, of the budget and of every cap; None: any number."""
+    lefts = [left(chart, draft, chart.tasks[id].part), *(cap.left for cap in caps.of(chart, draft, id))]
+    there = min((each for each in lefts if each is not None), default=None)
     if there is None or (worst == 0 and there >= 0):
         return None
     return int(there // worst) if there > 0 else 0
@@ -121,22 +151,53 @@ def _fitting(chart: Chart, draft: Draft, worst: Decimal) -> int | None:
 # When it does not fit
 
 
-def wait_for_money(chart: Chart, draft: Draft, id: str) -> None:
-    """A task that does not fit waits until others have settled, or somebody has raised the budget."""
-    worst, there = worst_call(chart, draft, id) or NOTHING, left(chart, draft) or NOTHING
-    what = f"one call may cost up to ${money(worst)}, and ${money(max(there, NOTHING))} of the budget is left"
+def turn_away(chart: Chart, draft: Draft, id: str) -> None:
+    """A task that does not fit waits until others have settled, or somebody has raised the budget.
+
+    When its own cap, or that of its agent, will never cover it, it ends here: the run goes on without it.
+    """
+    worst = worst_call(chart, draft, id) or NOTHING
     draft.wave.pop(id, None)
     draft.probes_no_more(id)
-    settling.park(draft, id, Waiting(why="budget", what=what, since=draft.now))
+    cap = caps.lacking(chart, draft, id, worst)
+    if cap is not None and cap.never_covers(worst):
+        _end_uncovered(chart, draft, id, cap.says(worst))
+    else:
+        _wait(chart, draft, id, cap, worst)
+
+
+def _wait(chart: Chart, draft: Draft, id: str, cap: Cap | None, worst: Decimal) -> None:
+    """Let a task wait for the money of a cap, or of the run."""
+    there = max(left(chart, draft, chart.tasks[id].part) or NOTHING, NOTHING)
+    what = f"one call may cost up to ${money(worst)}, and ${money(there)} of the budget is left"
+    if cap is not None:
+        what = cap.says(worst)
+    settling.park(draft, id, Waiting(why="budget", what=what, since=draft.now, cap=cap.name if cap else None))
+
+
+def _end_uncovered(chart: Chart, draft: Draft, id: str, what: str) -> None:
+    """End a task whose cap is used up, or too small for one call."""
+    why = f"{what}: give it a higher budget_usd, and start the plan with --reuse"
+    error = TaskError(type="NotCovered", message=why, attempt=draft.used.get(id, 0))
+    end = Ended(status=TaskStatus.FAILED, why=why, cause=id)
+    settling.end(chart, draft, id, end, attempts=error.attempt, error=error.model_dump())
 
 
 def short(state: State) -> list[str]:
-    """The tasks that wait for money."""
-    return [id for id, wait in state.parked.items() if wait.why == "budget"]
+    """The tasks that wait for money of the run or of a cap; not those that wait for another day."""
+    return [id for id, wait in state.parked.items() if wait.why == "budget" and wait.until is None]
+
+
+def is_in_the_way(chart: Chart, state: State, id: str) -> bool:
+    """Whether a task that waits for money keeps another one from starting."""
+    concerned = {None, *caps.names(chart, id)}
+    return any(state.parked[other].cap in concerned for other in short(state))
 
 
 def is_awaited(chart: Chart, draft: Draft, id: str) -> bool:
-    """Whether a task that waits for money may get it when all that is at work has settled."""
+    """Whether a task that waits for money of the run may get it when all that is at work has settled."""
+    if id not in draft.parked or draft.parked[id].cap is not None:
+        return False
     most, worst = limit(chart, draft), worst_call(chart, draft, id)
     return most is None or worst is None or worst <= most - draft.before - draft.spent
 
@@ -151,17 +212,40 @@ def look_again(chart: Chart, draft: Draft) -> None:
     waiting = short(draft)
     if not waiting:
         return
-    there = left(chart, draft)
+    given = NOTHING
+    promised: dict[str, Decimal] = {}
+    stuck: set[str] = set()
     for id in sorted(waiting, key=chart.order(draft.started).rank.__getitem__):
         worst = worst_call(chart, draft, id) or NOTHING
+        under = caps.names(chart, id)
+        if not stuck.isdisjoint(under):
+            continue  # nobody passes the first that waits for a cap
+        if (cap := caps.lacking(chart, draft, id, worst, promised)) is not None:
+            stuck |= _look_at_cap(chart, draft, id, cap, worst)
+            continue
+        there = left(chart, draft, chart.tasks[id].part)
         if there is not None:
-            if worst > there:
+            if worst > there - given:
+                if draft.parked[id].cap is not None:
+                    _wait(chart, draft, id, None, worst)
                 if draft.active and is_awaited(chart, draft, id):
                     return  # nobody passes the first: what is at work will settle
                 continue
-            there -= worst
+            given += worst
+        promised |= {name: promised.get(name, NOTHING) + worst for name in under}
         del draft.parked[id]
         settling.make_ready(chart, draft, id)
+
+
+def _look_at_cap(chart: Chart, draft: Draft, id: str, cap: Cap, worst: Decimal) -> set[str]:
+    """A task that waits for money is not covered by a cap: it waits for that, or ends. Where others wait behind it."""
+    if cap.never_covers(worst):
+        del draft.parked[id]
+        _end_uncovered(chart, draft, id, cap.says(worst))
+        return set()
+    if draft.parked[id].cap != cap.name:
+        _wait(chart, draft, id, cap, worst)
+    return {cap.name}
 
 
 def is_broke(chart: Chart, draft: Draft) -> bool:
@@ -169,7 +253,7 @@ def is_broke(chart: Chart, draft: Draft) -> bool:
     stuck = bool(draft.parked) and not draft.active and not any(draft.ready.values())
     if draft.owing or chart.outline.on_budget != "stop":  # what is owed may be less than what counts for it now
         return False
-    return stuck and all(wait.why == "budget" for wait in draft.parked.values())
+    return stuck and len(short(draft)) == len(draft.parked)
 
 
 def stop(chart: Chart, draft: Draft) -> None:
@@ -200,23 +284,31 @@ def settle(chart: Chart, draft: Draft, id: str, outcome: Outcome) -> None:
     if held is None:
         return
     calls = calls_of(chart.model(id), outcome)
-    if isinstance(outcome, Parked) and outcome.why == "batch":
-        _keep_aside(chart, draft, id, held, calls)
+    if isinstance(outcome, Parked) and _is_in_a_batch(chart, held, outcome):
+        _keep_aside(chart, draft, id, held, outcome)
         return
     whole = not isinstance(outcome, Stopped) and outcome.accounted
-    cost = cost_of_calls(chart.outline.prices, calls) if whole else held.usd
-    draft.spent += cost
-    draft.told[id] = draft.told.get(id, Told()) + Told.of(cost, calls, loose=not whole)
+    told = Told.of(chart.outline.prices, calls, usd=None if whole else held.usd, loose=not whole)
+    draft.spend(told.usd, held.caps)
+    draft.told[id] = draft.told.get(id, Told()) + told
     _tell_when_low(chart, draft)
 
 
-def _keep_aside(chart: Chart, draft: Draft, id: str, held: Reserve, calls: tuple[Spent, ...]) -> None:
+def _is_in_a_batch(chart: Chart, held: Reserve, parked: Parked) -> bool:
+    """Whether a request of a task may still be answered by a batch. A worker that was stopped could not look."""
+    unseen = held.open and parked.why == "worker" and not chart.before_0_6
+    return parked.in_batch or parked.why == "batch" or unseen
+
+
+def _keep_aside(chart: Chart, draft: Draft, id: str, held: Reserve, parked: Parked) -> None:
     """A request in a batch may be answered in a day: what it may cost stays set aside, but for what is told already."""
-    cost = cost_of_calls(chart.outline.prices, calls)
-    draft.reserved[id] = held.model_copy(update={"usd": held.usd - cost})
-    if cost:
-        draft.spent += cost
-        draft.told[id] = draft.told.get(id, Told()) + Told.of(cost, calls)
+    calls, known = calls_of(chart.model(id), parked), parked.accounted
+    told = Told.of(chart.outline.prices, calls, loose=not known and (parked.in_batch or parked.why != "batch"))
+    left = {"usd": held.usd - told.usd, "call": held.call if known else None, "open": True}
+    draft.reserved[id] = held.model_copy(update=left)
+    if calls or told.loose:
+        draft.spend(told.usd, held.caps)
+        draft.told[id] = draft.told.get(id, Told()) + told
 
 
 def settle_from_ledger(chart: Chart, draft: Draft, owed: Owed, account: Account) -> None:
@@ -224,9 +316,9 @@ def settle_from_ledger(chart: Chart, draft: Draft, owed: Owed, account: Account)
     if owed not in draft.owing:
         return  # asked twice
     draft.owing.remove(owed)
-    cost = cost_of_calls(chart.outline.prices, account.calls)
-    untold = Told.of(cost, account.calls) - owed.told
-    draft.spent += untold.usd
+    witness.hear_the_ledger(chart, draft, owed, account)
+    untold = Told.of(chart.outline.prices, account.calls) - owed.told
+    draft.spend(untold.usd, caps.names(chart, owed.task))
     draft.usage += untold.usage
     draft.tell(
         EventType.TASK_SETTLED,
@@ -234,6 +326,8 @@ def settle_from_ledger(chart: Chart, draft: Draft, owed: Owed, account: Account)
         attempts=account.attempts,
         tokens=untold.usage.model_dump(),
         unsettled=untold.unsettled.model_dump(),
+        cost_usd=money(untold.actual_usd),
+        unsettled_usd=money(untold.unsettled_usd),
         output_ref=account.output_ref,
         output_bytes=account.output_bytes,
     )
@@ -254,7 +348,7 @@ def calls_of(model: str, outcome: Outcome) -> tuple[Spent, ...]:
             return (*tries, Spent(model=model, usage=outcome.usage, batched=outcome.batched), *outcome.aside)
         case Failed():
             last = Spent(model=model, usage=outcome.usage, unsettled=outcome.unsettled, batched=outcome.batched)
-            return (*tries, last)
+            return (*tries, last, *outcome.aside)
     return tuple(tries)
 
 
@@ -271,5 +365,5 @@ def _figures(chart: Chart, draft: Draft) -> dict[str, str]:
     return {
         "budget_usd": money(limit(chart, draft) or NOTHING),
         "spent_usd": money(draft.before + draft.spent),
-        "reserved_usd": money(sum((held.usd for held in draft.reserved.values()), NOTHING)),
+        "reserved_usd": money(reserved(draft)),
     }

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from domain.costs import Cost
-from domain.models import Pace, RunStatus, TaskError, TaskStatus, Usage, Value
+from domain.costs import Cost, Savings
+from domain.models import Pace, RunStatus, TaskError, TaskStatus, Unsaid, Usage, Value
 from domain.prices import Usd
 from domain.progress import Census
+from domain.refusals import Refusal
 from domain.waits import Wait
 
 INLINE_LIMIT = 64 * 1024
@@ -43,10 +44,20 @@ class Decision(Value):
     at: str
 
 
+class ReviewReport(Value):
+    """What a reviewer said of an answer. The words are in the store."""
+
+    by: str
+    accepted: bool
+    number: int = Field(validation_alias="try", serialization_alias="try")
+    """Which answer it is about: the first, or the one after so many went back."""
+    ref: str | None = None
+
+
 class Attention(Value):
     """Something for a person: what kind, which task, since when, and what to do about it."""
 
-    kind: Literal["approval", "budget", "key", "failure", "stall"]
+    kind: Literal["approval", "budget", "key", "right", "failure", "stall"]
     task: str | None
     since: str | None
     do: str
@@ -72,7 +83,10 @@ class TaskReport(Value):
     """What all its attempts have cost, as far as the provider has told; none when its model has no price."""
     estimate_usd: Usd | None = None
     """What was likely."""
+    retries_usd: Usd | None = None
+    """What of its cost went to attempts in vain."""
     unsettled_usd: Usd | None = None
+    savings: Savings | None = None
     wait: Wait | None
     progress: Doing | None
     error: TaskError | None
@@ -91,6 +105,12 @@ class TaskReport(Value):
     """The run whose end of this task was taken over: here it was not done, and nothing was paid."""
     saved: Usage | None = None
     """What its answer had cost there."""
+    region: Annotated[str | None, Unsaid] = None
+    """Where its agent is asked; left out where nobody named a region."""
+    refused: tuple[Refusal, ...] = ()
+    """What its agent, or whoever summed up its result, had no right to."""
+    reviews: Annotated[tuple[ReviewReport, ...], Unsaid] = ()
+    """What was said of its answers; left out where nobody reviews."""
 
 
 class Reuse(Value):
@@ -134,6 +154,16 @@ class Concurrency(Value):
     """What to set `max_concurrency` to next time, as far as it was measured."""
 
 
+class PlanReport(Value):
+    """A plan inside the plan: how far it is, what it has of the run, and what its tasks have cost."""
+
+    id: str
+    census: Census
+    max_concurrency: int
+    budget_usd: Usd | None = None
+    cost_usd: Usd | None = None
+
+
 class Report(Value):
     """The whole truth of a run."""
 
@@ -144,6 +174,8 @@ class Report(Value):
     simulated: bool
     provider: str | None = None
     """Where a live run asks."""
+    region: Annotated[str | None, Unsaid] = None
+    """Where the run is; left out where nobody named a region."""
     census: Census
     started: str | None
     finished: str | None
@@ -154,6 +186,8 @@ class Report(Value):
     concurrency: Concurrency
     reuse: Reuse | None = None
     """What an earlier run had done already; nothing in most runs."""
+    plans: tuple[PlanReport, ...] = ()
+    """The plans inside the plan; none in most runs."""
     attention: tuple[Attention, ...]
     tasks: tuple[TaskReport, ...]
     outputs: dict[str, str | None]

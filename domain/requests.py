@@ -1,4 +1,4 @@
-"""What people ask of a running plan: pause, resume, set, approve, reject, skip, retry.
+"""What people ask of a running plan: pause, resume, set, change, approve, reject, skip, retry.
 
 Each is a step like any other. What cannot be done is refused whole, in a sentence, and changes nothing.
 """
@@ -6,18 +6,21 @@ Each is a step like any other. What cannot be done is refused whole, in a senten
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
 from pydantic import JsonValue
 
-from domain import barriers, purse, settling
+from domain import amending, barriers, purse, settling
+from domain.amending import Unfitting
+from domain.amendments import Change
 from domain.chart import Chart
 from domain.events import EventType
 from domain.graph import in_order
 from domain.models import TaskStatus
 from domain.prices import money
-from domain.progress import Ended, Ordered, Progress
+from domain.progress import Ended, Ordered, Progress, Waiting
 from domain.steering import Setting, Steered, Steering, TaskSteering
 from domain.step import Draft, Step
 
@@ -81,6 +84,22 @@ class Requests:
         draft.tell(EventType.RUN_CHANGED, **changes, **_who(asked))
         return draft.done(answer=Steered(done=", ".join(done)))
 
+    def change(self, progress: Progress, asked: Change, now: datetime) -> Step:
+        """Go on with another plan, in which all that has started is the same."""
+        draft = self._draft(progress, now)
+        amendment = asked.amendment
+        if amendment.plan_ref == self._chart.plan_ref:
+            return draft.done(answer=Steered(done="the plan is like that already"))
+        if amendment.base_ref != self._chart.plan_ref:
+            raise Refused("the plan was changed meanwhile: look at it again, and say what you want of it now")
+        try:
+            _, change = amending.adopt(self._chart, draft, amendment, _who(asked))
+        except Unfitting as unfitting:
+            raise Refused(str(unfitting)) from None
+        kinds = {"added": change.added, "edited": change.edited, "removed": change.removed}
+        done = "; ".join(f"{verb} {_named(ids)}" for verb, ids in kinds.items() if ids)
+        return draft.done(answer=Steered(done=done or "changed", tasks=(*change.added, *change.edited)))
+
     def approve(self, progress: Progress, asked: TaskSteering, now: datetime) -> Step:
         """Let tasks start that wait for it; the note goes to their agents."""
         draft = self._draft(progress, now)
@@ -132,9 +151,13 @@ class Requests:
         if walls:
             self._tell_of_change(draft, asked, asks_at=[place or "the account" for place in walls])
         barriers.ask(self._chart, draft, walls)
+        unpaid = self._unpaid_today(draft, asked)
         again = self._to_do_again(draft, asked)
-        if not again and not walls:
+        if not again and not walls and not unpaid:
             raise Refused("there is nothing to do again: no task has failed, and none waits at a wall")
+        for id in unpaid:
+            del draft.parked[id]
+            settling.make_ready(self._chart, draft, id)
         for id in again:
             del draft.ended[id]
             draft.rounds[id] = draft.rounds.get(id, 0) + 1
@@ -145,8 +168,11 @@ class Requests:
                 draft.tell(EventType.TASK_RETRIED, id, **_who(asked))
             settling.leave_line(self._chart, draft, id)
             draft.probes_no_more(id)
+            if not self._chart.before_0_6:
+                draft.leave_batch(id)
         settling.reopen(self._chart, draft, concerned)
         done = f"does again {_named(tuple(again))}" if again else "asks the provider again"
+        done = f"starts {_counted(len(unpaid))} that waited for another day" if unpaid and not again else done
         return draft.done(answer=Steered(done=done, tasks=tuple(again)))
 
     # How it is done
@@ -207,6 +233,11 @@ class Requests:
         places = {place for id in waiting for place in barriers.places_before(self._chart, id)}
         return [place for place in draft.barriers if not named or place in places]
 
+    def _unpaid_today(self, draft: Draft, asked: TaskSteering) -> list[str]:
+        """The tasks that wait for another day, of those named or of all: somebody may have raised its limit."""
+        named = self._known(asked) if asked.tasks else draft.parked
+        return [id for id in named if id in draft.parked and _waits_for_another_day(draft.parked[id])]
+
     def _to_do_again(self, draft: Draft, asked: TaskSteering) -> dict[str, None]:
         """The tasks that did not succeed, of those named or of all, and everything that was skipped because of them."""
         for id in asked.tasks:
@@ -246,7 +277,8 @@ class Requests:
 
     def _asks_again(self, draft: Draft, id: str) -> bool:
         """Whether a task waits at a wall at which this very request asks: it comes when the wall has fallen."""
-        return id in draft.progress.parked and draft.progress.parked[id].why == "wall"
+        wait = draft.progress.parked.get(id)
+        return wait is not None and (wait.why == "wall" or _waits_for_another_day(wait))
 
     def _concerned(self, draft: Draft, again: Iterable[str]) -> dict[str, None]:
         """Those that are done again, and those that could start but must now wait for them once more."""
@@ -256,6 +288,11 @@ class Requests:
                 if dependant not in draft.ended and dependant not in draft.active:
                     found[dependant] = None
         return found
+
+
+def _waits_for_another_day(wait: Waiting) -> bool:
+    """Whether the money of the day did not cover a task."""
+    return wait.why == "budget" and wait.until is not None
 
 
 Make = Callable[[Progress, datetime], Step]
@@ -269,7 +306,7 @@ def once(progress: Progress, id: str, make: Make, now: datetime) -> Step:
     answer = step.answer or Steered(done="done")
     kept = answer.model_copy(update={"tasks": answer.tasks[:TASKS_HEARD]})
     heard = dict([*progress.heard.items(), (id, kept)][-HEARD:])
-    return Step(step.progress.model_copy(update={"heard": heard}), step.events, step.starts, step.stops, answer=answer)
+    return replace(step, progress=step.progress.model_copy(update={"heard": heard}), answer=answer)
 
 
 def _who(asked: Steering) -> dict[str, JsonValue]:

@@ -14,20 +14,22 @@ from pydantic import JsonValue
 
 from domain.graph import in_order, needs_of
 from domain.inputs import input_of
-from domain.models import Agent, Form, Input, Plan, Task, TaskError, TaskStatus, Usage, Value, ref_of
+from domain.models import Agent, Input, Plan, Task, TaskError, TaskStatus, Usage, Value, ref_of
+from domain.prices import Usd, money
 from domain.progress import Ended
 from domain.report import Decision
 
 NOT_TOLD = frozenset(
     {
         *("needs", "quorum", "approval", "priority", "deadline", "timeout", "time_limit", "attempts"),
-        *("summarise", "latency", "shares"),
+        *("summarise", "latency", "shares", "budget", "part", "agent", "asked", "grows", "fan", "repairs"),
     }
 )
 """What of a task changes when, whether or how often its agent is asked, and nothing of what it is told.
 
 Any other key counts, also one that is yet to come: a result is rather paid again than wrongly kept. Of needs, neither
 their policies nor their forms count: what was given is compared itself. Without a summary a result goes down whole.
+Who does it is in what is told of the agent, whatever the plan calls it.
 """
 
 TOLD_OF_AGENT = frozenset({"name", "version", "model", "instructions"})
@@ -48,6 +50,8 @@ class Kept(Value):
     summary_bytes: int = 0
     tokens: Usage = Usage()
     """What its answer had cost."""
+    usd: Usd | None = None
+    """The same in money, at the prices of the run that paid; none before 0.6.0."""
     why: str | None = None
     error: str | None = None
     """Of one that did not succeed: the type of its error."""
@@ -76,6 +80,8 @@ class Kept(Value):
             "reused": self.run,
             "saved": self.tokens.model_dump(),
         }
+        if self.usd is not None:
+            data["saved_usd"] = money(self.usd)
         if self.error is not None:
             data["error"] = TaskError(type=self.error, message=self.why or "").model_dump()
         if self.approval is not None:
@@ -133,7 +139,7 @@ def fingerprint(task: Task, agent: Agent) -> str:
     """
     said = [
         task.model_dump(mode="json", exclude=set(NOT_TOLD)),
-        [need.model_dump(mode="json", exclude={"policy", "form"}) for need in task.needs],
+        [need.model_dump(mode="json", exclude={"policy", "form"}) for need in task.told_of],
         agent.model_dump(mode="json", include=set(TOLD_OF_AGENT)),
     ]
     return ref_of(json.dumps(said, sort_keys=True).encode())
@@ -143,7 +149,7 @@ def _has_the_same_inputs(task: Task, past: Past, kept: Mapping[str, Kept]) -> bo
     """Whether every need is kept as it was given. Of a missing one only that it was missing counts, not the reason."""
     if any(need.task not in kept for need in task.needs):
         return False
-    now = [input_of(need.task, kept[need.task].end, as_summary=need.form is Form.SUMMARY) for need in task.needs]
+    now = [input_of(need.task, kept[need.task].end, need.form) for need in task.told_of]
     return {(input.task, input.status, input.ref) for input in now} == {
         (input.task, input.status, input.ref) for input in past.inputs
     }
@@ -157,4 +163,4 @@ def _is_agreed(new: Task, old: Task, kept: Kept) -> bool:
 
 
 def _agents(plan: Plan) -> dict[str, Agent]:
-    return {agent.name: agent for agent in plan.agents}
+    return {agent.called: agent for agent in plan.agents}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from datetime import timedelta
 from decimal import Decimal
+from typing import Annotated
 
 from pydantic import Field
 
+from domain.audit import Head
+from domain.carrying import Carried
 from domain.events import Event
-from domain.models import Input, Priority, RunStatus, Usage, Value
-from domain.prices import NOTHING
+from domain.models import Input, Priority, RunStatus, Unsaid, Usage, Value
+from domain.prices import NOTHING, Usd
 from domain.progress import Census, Outline, Progress
 from domain.reuse import Kept
 from domain.waits import Wait
@@ -22,7 +25,7 @@ class RunInput(Value):
     plan_ref: str
     simulated: bool
     outline: Outline
-    progress: Progress | None = None
+    progress: Progress | Carried | None = None
     in_flight: tuple[str, ...] = ()
     continue_after: int | None = None
     """Continue as new after so many tasks, where a test wants it sooner than the server suggests it."""
@@ -32,6 +35,10 @@ class RunInput(Value):
     """Whether the server knows our search attributes."""
     before: Decimal = NOTHING
     """What the runs have spent that this one goes on from: a budget is one for all of them."""
+    capped: Annotated[dict[str, Decimal], Unsaid] = Field(default_factory=dict)
+    """What of that counts for which cap of a task or an agent."""
+    audit: Annotated[Head | None, Unsaid] = None
+    """The head of the audit trail, after continue-as-new."""
 
 
 class RunSummary(Value):
@@ -43,6 +50,8 @@ class RunSummary(Value):
     cost_usd: str | None = None
     """What it has cost, as the report says."""
     report_ref: str | None = None
+    audit: Annotated[Head | None, Unsaid] = None
+    """The head of the audit trail: its last record, and the hash of all of them."""
 
 
 class RunView(Value):
@@ -53,6 +62,12 @@ class RunView(Value):
     events: tuple[Event, ...]
     waits: dict[str, Wait] = Field(default_factory=dict)
     """What tasks wait for that are not at work; of very many the first."""
+    spent_usd: Usd = NOTHING
+    """What its tasks have cost as the run counts it: at most, where nobody could tell."""
+    reserved_usd: Usd = NOTHING
+    """What is set aside for tasks at work, and for those in a batch."""
+    audit: Annotated[Head | None, Unsaid] = None
+    """The head of the audit trail, as far as it is written."""
 
 
 class TaskInput(Value):
@@ -79,3 +94,7 @@ class TaskInput(Value):
     """Whether it is to find out if a wall still stands."""
     cap: Decimal | None = None
     """US dollars that the calls of this step may cost at most, all its starts together. None: nobody counts."""
+    region: Annotated[str | None, Unsaid] = None
+    """Where its agent is asked, when that is not where the run is."""
+    calls: Annotated[int, Field(exclude_if=lambda calls: calls == 1)] = 1
+    """How many calls an attempt may make one after the other, each within the timeout."""

@@ -9,8 +9,9 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaV
 from pydantic_core import core_schema
 
 from domain import durations
+from domain.event_types import TYPES
 from domain.events import EventType
-from domain.grammar import AgentForm, DefaultsForm, PlanForm, RegistryForm, TaskForm
+from domain.grammar import AgentForm, DefaultsForm, PlanForm, RegistryForm, RoleForm, TaskForm
 from domain.report import Report
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -27,21 +28,37 @@ class PlanDocument(PlanForm):
 class AgentsDocument(RegistryForm):
     """agents.yaml."""
 
+    roles: list[RoleForm] | None = None
     agents: Annotated[list[AgentForm], Field(min_length=1)]
 
 
 class EventDocument(BaseModel):
-    """One event of a run, as `events --json` prints it."""
+    """One event of a run, as `events --json` prints it: CloudEvents 1.0. Later versions may say more."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
-    id: str
+    specversion: Literal["1.0"] = "1.0"
+    id: Annotated[str, Field(description="RUN/NUMBER, without gaps from 1 on")]
     type: EventType
     source: str
     subject: Annotated[str, Field(description="RUN or RUN/TASK")]
     time: Annotated[str, Field(json_schema_extra={"format": "date-time"})]
-    correlationid: Annotated[str, Field(description="the run")]
+    correlationid: Annotated[str, Field(description="the first of a run and its retries")]
+    datacontenttype: Literal["application/json"] = "application/json"
     data: dict[str, Any]
+
+
+def _with_types(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of events, with what the data of each type must be."""
+    data = {str(type): described.json_schema for type, described in TYPES.items()}
+    conditions = [
+        {
+            "if": {"properties": {"type": {"const": type}}},
+            "then": {"properties": {"data": {"$ref": f"#/$defs/{type}"}}},
+        }
+        for type in data
+    ]
+    return {**schema, "allOf": conditions, "$defs": {**schema["$defs"], **data}}
 
 
 SchemaName = Literal["plan", "agents", "report", "event"]
@@ -76,4 +93,5 @@ def json_schema(name: str) -> dict[str, Any]:
     made = model.model_json_schema(
         mode=mode, by_alias=True, schema_generator=_AsWritten if mode == "validation" else GenerateJsonSchema
     )
+    made = _with_types(made) if model is EventDocument else made
     return {"$schema": DIALECT, "title": f"nightcrew {name}", **{k: v for k, v in made.items() if k != "title"}}

@@ -17,5 +17,11 @@ def only(plan: Plan, named: Iterable[str]) -> Plan:
         wanted |= dict.fromkeys(found)
         way += found
     tasks = tuple(task for task in plan.tasks if task.id in wanted)
-    used = {task.agent for task in tasks}
-    return plan.model_copy(update={"tasks": tasks, "agents": tuple(one for one in plan.agents if one.name in used)})
+    used, inside = {task.agent for task in tasks}, {task.part for task in tasks}
+    return plan.model_copy(
+        update={
+            "tasks": tasks,
+            "agents": tuple(one for one in plan.agents if one.called in used),
+            "parts": tuple(part for part in plan.parts if part.id in inside),
+        }
+    )

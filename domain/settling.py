@@ -25,7 +25,13 @@ def accepts(policy: Policy, status: TaskStatus) -> bool:
 
 
 def end(chart: Chart, draft: Draft, id: str, how: Ended, **data: JsonValue) -> None:
-    """End a task and settle everything that was waiting for it."""
+    """End a task and settle everything that was waiting for it.
+
+    One that has answered, and whose change of the plan nobody agreed to, ends with its answer, whatever is said of it.
+    """
+    refused = draft.growing.pop(id, None)
+    if refused is not None and refused.end is not None:
+        how, data = refused.end, dict(refused.told)
     _close(draft, id, how, **data)
     settled = [id]
     for need in settled:
@@ -66,29 +72,45 @@ def reopen(chart: Chart, draft: Draft, ids: Iterable[str]) -> None:
 def make_ready(chart: Chart, draft: Draft, id: str) -> None:
     """Let a task whose needs have ended stand in line; first a person must approve it, where the plan says so."""
     task = chart.tasks[id]
+    if id in draft.growing:  # it has answered, and a person has agreed to what it makes of the plan
+        draft.active[id] = draft.now
+        draft.tell(EventType.TASK_STARTED, id)
+        return
     if draft.rounds and (open_needs := sum(need not in draft.ended for need in task.needs)):
         draft.unmet[id], draft.since[id] = open_needs, draft.now
         draft.wave.pop(id, None)
         draft.probes_no_more(id)
+        if not chart.before_0_6:
+            draft.leave_batch(id)
         draft.tell(EventType.TASK_RETRIED, id, by=None, note="what it needs is done again")
         return
     if task.approval is not None and id not in draft.approved:
         until = draft.now + task.approval.expires if task.approval.expires is not None else None
-        draft.tell(EventType.APPROVAL_NEEDED, id, expires=timestamp(until) if until else None)
         what = task.approval.ask or "a person must approve its start"
-        park(draft, id, Waiting(why="approval", what=what, since=draft.now, until=until))
+        ask(draft, id, Waiting(why="approval", what=what, since=draft.now, until=until))
         return
     draft.since[id] = draft.now
-    insort(draft.ready.setdefault(task.agent, []), chart.order(draft.started).rank[id])
+    insort(draft.ready.setdefault(task.line, []), chart.order(draft.started).rank[id])
     draft.tell(EventType.TASK_READY, id)
+
+
+def ask(draft: Draft, id: str, wait: Waiting) -> None:
+    """Let a task wait for a person's word."""
+    draft.tell(EventType.APPROVAL_NEEDED, id, expires=timestamp(wait.until) if wait.until else None)
+    park(draft, id, wait)
 
 
 def park(draft: Draft, id: str, wait: Waiting) -> None:
     """Let a task wait outside."""
     draft.parked[id] = wait
     draft.since.pop(id, None)
+    if wait.why != "wall":
+        draft.walled.pop(id, None)
     until = timestamp(wait.until) if wait.until else None
-    draft.tell(EventType.TASK_WAITING, id, **{"for": wait.reason, "what": wait.what, "until": until})
+    more: dict[str, JsonValue] = {"cap": wait.cap} if wait.cap is not None else {}
+    if wait.since < draft.now:
+        more["since"] = timestamp(wait.since)
+    draft.tell(EventType.TASK_WAITING, id, **{"for": wait.reason, "what": wait.what, "until": until}, **more)
 
 
 def leave_line(chart: Chart, draft: Draft, id: str) -> None:
@@ -97,7 +119,7 @@ def leave_line(chart: Chart, draft: Draft, id: str) -> None:
     draft.unmet.pop(id, None)
     draft.wave.pop(id, None)
     draft.since.pop(id, None)
-    line, rank = draft.ready.get(chart.tasks[id].agent, []), chart.order(draft.started).rank[id]
+    line, rank = draft.ready.get(chart.tasks[id].line, []), chart.order(draft.started).rank[id]
     place = bisect_left(line, rank)  # by search: of ten thousand tasks all may be taken out in one step
     if place < len(line) and line[place] == rank:
         del line[place]
@@ -107,7 +129,7 @@ def _close(draft: Draft, id: str, how: Ended, **data: JsonValue) -> None:
     """Write down the end of one task: what was kept for its next start is no longer needed."""
     draft.ended[id] = how
     draft.close_account(id)
-    for kept in draft.begun, draft.limits, draft.used, draft.wave, draft.since:
+    for kept in draft.begun, draft.limits, draft.used, draft.wave, draft.since, draft.walled:
         kept.pop(id, None)
     if how.status is TaskStatus.SUCCEEDED:
         draft.notes.pop(id, None)  # any other end may be followed by another start
@@ -126,9 +148,14 @@ def _skipped(chart: Chart, draft: Draft, id: str) -> Ended | None:
         if not accepts(policy, found.status):
             reason = f"needs {need!r}, which ended {found.status}"
             return Ended(status=TaskStatus.SKIPPED, why=reason, cause=found.cause)
+    if task.source is not None:  # it stands for tasks that are not there: it is never done itself
+        return Ended(status=TaskStatus.SKIPPED, why=f"there is no list of {task.source!r} for it", cause=id)
     if task.quorum is None:
         return None
-    optional = [draft.ended[need] for need, policy in task.needs.items() if policy is Policy.OPTIONAL]
+    # Of a task that merges in levels the sources count, and not the texts that they came in.
+    named = [need for need in task.names if task.needs[need] is Policy.OPTIONAL]
+    counted = named or [need for need in task.needs if need not in task.orders]
+    optional = [draft.ended[need] for need in counted if task.needs[need] is Policy.OPTIONAL]
     missing = [found for found in optional if found.status is not TaskStatus.SUCCEEDED]
     succeeded = len(optional) - len(missing)
     if succeeded >= task.quorum:

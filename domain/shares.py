@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from domain.costs import AgentShare, total
+from domain.costs import AgentShare, Savings, total
 from domain.models import TaskStatus
 from domain.picture import Picture
 from domain.prices import NOTHING
@@ -10,37 +10,45 @@ from domain.trail import Part
 
 
 def shares_of(picture: Picture) -> tuple[AgentShare, ...]:
-    """A share for every agent that was at work, in the order of the plan."""
+    """A share for every agent that was at work, or was spared it, in the order of the plan."""
     found: dict[str, AgentShare] = {}
     for task in picture.plan.tasks:
-        if picture.tasks[task.id].started is None:
+        if picture.tasks[task.id].started is None and picture.tasks[task.id].reused is None:
             continue
         agent = picture.agents[task.agent]
-        share = found.get(agent.name) or AgentShare(
-            agent=agent.label, model=agent.model, cost_usd=NOTHING, unsettled_usd=NOTHING
+        share = found.get(agent.called) or AgentShare(
+            agent=agent.label,
+            model=agent.model,
+            cost_usd=NOTHING,
+            retries_usd=NOTHING,
+            unsettled_usd=NOTHING,
+            savings=Savings(),
         )
-        found[agent.name] = _with(share, picture, task.id)
+        found[agent.called] = _with(share, picture, task.id)
     return tuple(found.values())
 
 
 def _with(share: AgentShare, picture: Picture, id: str) -> AgentShare:
     """A share, and one more task."""
     seen, charged = picture.tasks[id], picture.bills.of(id)
-    done = seen.status is TaskStatus.SUCCEEDED
+    worked = seen.started is not None
+    done = worked and seen.status is TaskStatus.SUCCEEDED
     return AgentShare(
         agent=share.agent,
         model=share.model,
-        tasks=share.tasks + 1,
+        tasks=share.tasks + worked,
         answers=share.answers + done,
         answered=share.answered + seen.answered,
-        seconds=round(share.seconds + (_worked(picture, id) if done else 0.0), 3),
+        seconds=round(share.seconds + (seconds_of_work(picture, id) if done else 0.0), 3),
         tokens=share.tokens + seen.tokens,
         cost_usd=total((share.cost_usd, charged.actual if charged else None)),
+        retries_usd=total((share.retries_usd, charged.retries if charged else None)),
         unsettled_usd=total((share.unsettled_usd, charged.unsettled if charged else None)),
+        savings=share.savings + charged.savings if share.savings is not None and charged else None,
     )
 
 
-def _worked(picture: Picture, id: str) -> float:
+def seconds_of_work(picture: Picture, id: str) -> float:
     """Seconds of work on a task that has ended, without its waits."""
     since, until = picture.started, picture.tasks[id].ended
     if since is None or until is None:

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from domain.models import Placement, Task
+from domain.models import Form, Placement, Task
 
 BYTES_PER_TOKEN = 4
 """Of text. A little too few tokens are counted: a prefix that is too short would be marked in vain."""
@@ -94,7 +94,7 @@ class _Ways:
 
 
 def _documents(task: Task) -> list[str]:
-    """The documents that a task may have in its brief: a result that stands in its prompt is none."""
+    """The documents that a task may have in its brief: a result that stands in its prompt is none, nor one by name."""
     placed = {name for part in task.prompt if isinstance(part, Placement) for name in part.tasks}
-    needs = (of_task(need.task) for need in task.needs if need.task not in placed)
+    needs = (of_task(need.task) for need in task.told_of if need.task not in placed and need.form is not Form.NAME)
     return [*(of_file(file.path) for file in task.files), *needs]

@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Literal, get_args
 
 from domain.catalog import RunEntry
+from domain.costs import AgentShare, Cost, Savings
 from domain.prices import NOTHING, Usd
 from domain.values import Usage, Value
 
@@ -25,8 +26,14 @@ class SpendingLine(Value):
     """Of live runs: what was paid."""
     simulated_usd: Usd = NOTHING
     """Of simulated runs: what it would have cost."""
+    retries_usd: Usd = NOTHING
+    """Of live runs: what of that went to attempts in vain."""
+    simulated_retries_usd: Usd = NOTHING
     unsettled_usd: Usd = NOTHING
     """Of live runs: what may have been billed on top, at most."""
+    savings: Savings = Savings()
+    """Of live runs: what was not paid."""
+    simulated_savings: Savings = Savings()
     unpriced: int = 0
     """Runs in it whose cost is not known. They count for nothing here, which is less than they have cost."""
 
@@ -38,7 +45,11 @@ class SpendingLine(Value):
             tokens=self.tokens + other.tokens,
             usd=self.usd + other.usd,
             simulated_usd=self.simulated_usd + other.simulated_usd,
+            retries_usd=self.retries_usd + other.retries_usd,
+            simulated_retries_usd=self.simulated_retries_usd + other.simulated_retries_usd,
             unsettled_usd=self.unsettled_usd + other.unsettled_usd,
+            savings=self.savings + other.savings,
+            simulated_savings=self.simulated_savings + other.simulated_savings,
             unpriced=self.unpriced + other.unpriced,
         )
 
@@ -74,21 +85,20 @@ def _of_run(entry: RunEntry, name: str) -> SpendingLine:
     tokens = Usage()
     for share in entry.agents:
         tokens += share.tokens
-    return _line(name, entry, tokens, entry.cost.actual_usd, entry.cost.unsettled_usd)
+    return _line(name, entry, tokens, entry.cost.actual_usd, entry.cost)
 
 
 def _by_agent(entry: RunEntry) -> list[SpendingLine]:
-    return [_line(share.agent, entry, share.tokens, share.cost_usd, share.unsettled_usd) for share in entry.agents]
+    return [_line(share.agent, entry, share.tokens, share.cost_usd, share) for share in entry.agents]
 
 
-def _line(name: str, entry: RunEntry, tokens: Usage, cost: Decimal | None, unsettled: Decimal | None) -> SpendingLine:
-    paid = cost or NOTHING
-    return SpendingLine(
-        name=name,
-        runs=1,
-        tokens=tokens,
-        usd=NOTHING if entry.simulated else paid,
-        simulated_usd=paid if entry.simulated else NOTHING,
-        unsettled_usd=NOTHING if entry.simulated else unsettled or NOTHING,
-        unpriced=int(cost is None),
-    )
+def _line(name: str, entry: RunEntry, tokens: Usage, cost: Decimal | None, told: Cost | AgentShare) -> SpendingLine:
+    """A line of one run or of one agent in it: what was paid and what was simulated never mix."""
+    paid, retries, savings = cost or NOTHING, told.retries_usd or NOTHING, told.savings or Savings()
+    line = SpendingLine(name=name, runs=1, tokens=tokens, unpriced=int(cost is None))
+    if entry.simulated:
+        simulated = {"simulated_usd": paid, "simulated_retries_usd": retries, "simulated_savings": savings}
+        return line.model_copy(update=simulated)
+    unsettled = told.unsettled_usd or NOTHING
+    live = {"usd": paid, "retries_usd": retries, "unsettled_usd": unsettled, "savings": savings}
+    return line.model_copy(update=live)

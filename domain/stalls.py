@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from domain.board import Live
 from domain.models import Value
+from domain.regions import region_of
 
 STALLED_AFTER = timedelta(minutes=2)
 """Without progress for so long, a run stands still: a restart or a cut of the network is over by then."""
@@ -43,6 +44,7 @@ class Cause(StrEnum):
     TOO_MANY = "too-many"
     NO_ANSWER = "no-answer"
     NO_WORKER = "no-worker"
+    NO_REGION = "no-region"
     NO_VERSION = "no-version"
     NOT_TAKEN = "not-taken"
     ACTIVITY_FAILS = "activity-fails"
@@ -60,6 +62,8 @@ class Stall(Value):
     since: datetime
     do: str
     """The command that mends it, or tells how."""
+    queue: str | None = None
+    """The queue that somebody should work on, where nobody does."""
 
     @property
     def sentence(self) -> str:
@@ -100,6 +104,8 @@ class Errand(Value):
     since: datetime
     """The first attempt, as far as is known."""
     started: bool
+    lost: datetime | None = None
+    """When the worker was last heard of that had the attempt before, if it was lost with it."""
     beats: bool = False
     """Whether it has been heard of in this attempt: then it is well, whatever became of those before."""
     endless: bool = False
@@ -110,9 +116,14 @@ class Errand(Value):
         """Whether to ask further."""
         return self.is_untaken(now) or self.keeps_failing
 
+    @property
+    def idle_since(self) -> datetime:
+        """Since when nobody has worked on it. That a worker is lost is found out later than it happens."""
+        return self.scheduled if self.lost is None else min(self.lost, self.scheduled)
+
     def is_untaken(self, now: datetime) -> bool:
         """Whether nobody has taken this attempt."""
-        return not self.started and now - self.scheduled >= STALLED_AFTER
+        return not self.started and now >= self.scheduled and now - self.idle_since >= STALLED_AFTER
 
     @property
     def keeps_failing(self) -> bool:
@@ -175,7 +186,7 @@ def stall_of_errand(task: str | None, errand: Errand, workers: Workers, now: dat
     One that nobody takes although there are workers is none: they have enough to do.
     """
     if errand.is_untaken(now) and not workers.able:
-        return _without_worker(task, workers, since=errand.scheduled)
+        return _without_worker(task, workers, since=errand.idle_since)
     if errand.keeps_failing and now - errand.since >= STALLED_AFTER:
         what = f"{_who(task, first=True)} waits for {errand.name}, which fails again and again: {errand.error}"
         return Stall(task=task, cause=Cause.ACTIVITY_FAILS, what=ended(what), since=errand.since, do=DOCTOR)
@@ -236,6 +247,9 @@ def _failing(task: str | None, failure: Failure) -> Stall:
 
 
 def _without_worker(task: str | None, workers: Workers, since: datetime) -> Stall:
+    if not workers.polling and (region := region_of(workers.queue)) is not None:
+        what = f"No worker of the region {region} is on the queue {workers.queue}: {_who(task)} waits for one."
+        return Stall(task=task, cause=Cause.NO_REGION, what=what, since=since, do=DOCTOR, queue=workers.queue)
     if not workers.polling:
         what = f"No worker is on the queue {workers.queue}: {_who(task)} waits for one."
         return Stall(task=task, cause=Cause.NO_WORKER, what=what, since=since, do=UP)

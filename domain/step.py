@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 
 from pydantic import JsonValue
 
+from domain.amendments import Amendment
 from domain.events import Event, EventType
+from domain.prices import NOTHING
 from domain.progress import Owed, Progress, Told
 from domain.steering import Steered
 
@@ -25,6 +28,8 @@ class Step:
     """Whether more could start, but not in the same breath."""
     answer: Steered | None = None
     """What the person hears who asked for the step."""
+    adopts: Amendment | None = None
+    """The plan that is that of the run from this step on."""
 
 
 @dataclass
@@ -42,6 +47,7 @@ class Draft:
         self.parked = dict(given.parked)
         self.unmet = dict(given.unmet)
         self.since = dict(given.since)
+        self.walled = dict(given.walled)
         self.walls = dict(given.walls)
         self.begun = dict.fromkeys(given.begun)  # a set in order, so that a replay writes the same
         self.limits = dict(given.limits)
@@ -58,8 +64,10 @@ class Draft:
         self.max_concurrency = given.max_concurrency
         self.usage = given.usage
         self.budget, self.before, self.spent = given.budget, given.before, given.spent
+        self.capped = dict(given.capped)
         self.reserved = dict(given.reserved)
         self.owing = list(given.owing)
+        self.growing = dict(given.growing)
         self.told = dict(given.told)
         self.low, self.broke = given.low, given.broke
         self.peak = given.peak
@@ -67,6 +75,7 @@ class Draft:
         self.late, self.resting = given.late, given.resting
         self.events: list[Event] = []
         self.stops: list[str] = []
+        self.adopts: Amendment | None = None
 
     def probes_no_more(self, id: str, *, but: str | None = None) -> None:
         """A task that was to probe a wall did not come to it: another one shall."""
@@ -74,15 +83,34 @@ class Draft:
             if wall.probe == id and place != but:
                 self.barriers[place] = wall.model_copy(update={"probe": None})
 
+    def spend(self, usd: Decimal, caps: Iterable[str]) -> None:
+        """Count what was spent: for the run, and for the caps that it is under."""
+        self.spent += usd
+        for cap in caps:
+            self.capped[cap] = self.capped.get(cap, NOTHING) + usd
+
     def close_account(self, id: str) -> None:
         """A task has ended: what its starts could not tell, the ledger is asked for."""
         held = self.reserved.pop(id, None)  # of one that ended while its request was in a batch
         told = self.told.pop(id, None)
         if held is not None:
-            self.spent += held.usd
+            self.spend(held.usd, held.caps)
             told = (told or Told()) + Told(usd=held.usd, loose=True)
         if told is not None and told.loose:
             self.owing.append(Owed(task=id, step=1 + self.rounds.get(id, 0), told=told))
+
+    def leave_batch(self, id: str) -> None:
+        """A task will be told something else than what it has asked in a batch: nobody comes for that answer.
+
+        It may be billed all the same; the rest of what was set aside is free, for what the task will ask then.
+        """
+        held = self.reserved.get(id)
+        if held is None or not held.open:
+            return
+        del self.reserved[id]
+        cost = held.usd if held.call is None else min(held.usd, held.call)
+        self.spend(cost, held.caps)
+        self.told[id] = self.told.get(id, Told()) + Told(usd=cost, loose=True)
 
     def tell(self, type: EventType, task: str | None = None, /, **data: JsonValue) -> None:
         """Add an event; its number follows the last one of the run."""
@@ -99,6 +127,7 @@ class Draft:
                 "parked": self.parked,
                 "unmet": self.unmet,
                 "since": self.since,
+                "walled": self.walled,
                 "walls": self.walls,
                 "begun": tuple(self.begun),
                 "limits": self.limits,
@@ -117,8 +146,10 @@ class Draft:
                 "budget": self.budget,
                 "before": self.before,
                 "spent": self.spent,
+                "capped": self.capped,
                 "reserved": self.reserved,
                 "owing": tuple(self.owing),
+                "growing": self.growing,
                 "told": self.told,
                 "low": self.low,
                 "broke": self.broke,
@@ -130,4 +161,4 @@ class Draft:
                 "events": self.progress.events + len(self.events),
             }
         )
-        return Step(progress, tuple(self.events), tuple(starts), tuple(self.stops), held_back, answer)
+        return Step(progress, tuple(self.events), tuple(starts), tuple(self.stops), held_back, answer, self.adopts)

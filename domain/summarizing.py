@@ -26,7 +26,7 @@ def summarizer_for(plan: Plan, task: Task) -> Agent:
 
     Its model is surely there for this key. A plan has a summarizer when its registry had one at submit.
     """
-    agents = {agent.name: agent for agent in plan.agents}
+    agents = {agent.called: agent for agent in plan.agents}
     return agents.get(SUMMARIZER, agents[task.agent])
 
 

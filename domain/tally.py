@@ -24,6 +24,24 @@ class Tally:
             del self._by_state[old][id]
             self._by_state[new][id] = None
 
+    def enter(self, id: str) -> None:
+        """One more task is in the plan."""
+        self._by_state[TaskStatus.PENDING][id] = None
+        self._total += 1
+
+    def leave(self, id: str) -> None:
+        """A task that has not started is in the plan no more."""
+        del self._by_state[TaskStatus.PENDING][id]
+        self._total -= 1
+
+    def part(self, ids: Iterable[str]) -> Tally:
+        """The same of these tasks alone."""
+        found = Tally(ids)
+        for status, there in self._by_state.items():
+            for id in [id for id in found.of(TaskStatus.PENDING) if id in there]:
+                found.move(id, TaskStatus.PENDING, status)
+        return found
+
     def of(self, status: TaskStatus) -> KeysView[str]:
         """The tasks of a state in the order in which they came into it; those never moved are in plan order."""
         return self._by_state[status].keys()

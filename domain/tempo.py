@@ -166,7 +166,7 @@ class _Measured:
 def _places(plan: Plan, order: Order, measured: _Measured) -> int:
     """As many as the work can use: its needs and the pools of its agents allow no more to be at work."""
     tasks = Counter(task.agent for task in plan.tasks)
-    pools = {agent.name: agent.max_concurrency or MOST_PLACES for agent in plan.agents}
+    pools = {agent.called: agent.max_concurrency or MOST_PLACES for agent in plan.agents}
     most = min(MOST_PLACES, sum(min(count, pools[agent]) for agent, count in tasks.items()))
     return Layout(needs_of(plan), order.ids, measured.expected()).fewest_places(most)
 

@@ -105,7 +105,8 @@ def _stop_at_work(draft: Draft, id: str, message: str) -> None:
 
 def _expire(chart: Chart, draft: Draft, id: str) -> None:
     """Nobody has answered in time: the plan says what that means."""
-    approval = chart.tasks[id].approval
+    task = chart.tasks[id]
+    approval = task.grows.approval if task.grows is not None and id in draft.growing else task.approval
     then = approval.on_expiry if approval is not None else "reject"
     draft.tell(EventType.APPROVAL_EXPIRED, id, then=then)
     del draft.parked[id]

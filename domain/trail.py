@@ -84,10 +84,15 @@ class Trail:
 
     def __init__(self, places: Mapping[str, tuple[str, ...]]) -> None:
         """`places` are those at which a wall would stand before each task."""
-        self._places = places
-        self._turns: dict[str, list[Turn]] = {id: [] for id in places}
+        self._turns: dict[str, list[Turn]] = {}
+        self.adopt(places)
         self._attempts: dict[str, datetime] = {}
         self._weather: list[Weather] = []
+
+    def adopt(self, places: Mapping[str, tuple[str, ...]]) -> None:
+        """Go on with the tasks of another plan."""
+        self._places = places
+        self._turns = {id: self._turns.get(id, []) for id in places}
 
     # What is written down
 

@@ -31,9 +31,9 @@ def for_inputs(open_needs: Sequence[str], since: datetime | None) -> Wait:
     return Wait(reason="inputs", what=", ".join(open_needs[:NAMED]) + more, since=stamp(since))
 
 
-def for_a_place(since: datetime | None) -> Wait:
-    """A task could start, but all places are taken."""
-    return Wait(reason="slot", since=stamp(since))
+def for_a_place(since: datetime | None, part: str | None = None) -> Wait:
+    """A task could start, but all places are taken: of the run, or of the plan inside it that the task is of."""
+    return Wait(reason="slot", what=None if part is None else f"a place of the plan {part}", since=stamp(since))
 
 
 def for_an_agent(agent: str, most: int, since: datetime | None) -> Wait:
@@ -56,12 +56,13 @@ def for_the_pause(since: datetime | None) -> Wait:
     return Wait(reason="pause", since=stamp(since))
 
 
-def for_a_wall(wall: Wall, since: datetime | None) -> Wait:
+def for_a_wall(wall: Wall, since: datetime | None, met: datetime | None = None) -> Wait:
     """The provider takes no calls of this kind; when it does not say until when, `until` is the next try.
 
-    Or the agent is at work as often as it may be, in all runs together.
+    Or the agent is at work as often as it may be, in all runs together. A task that has met walls at every start of
+    late waits since the first of them.
     """
-    begun = wall.since if since is None else max(wall.since, since)
+    begun = met or (wall.since if since is None else max(wall.since, since))
     return Wait(
         reason="pool" if wall.kind == "pool" else "wall",
         what=wall.what,
@@ -80,11 +81,12 @@ def of_a_call(live: Live, now: datetime) -> Wait | None:
     return None
 
 
-def for_a_worker(started: datetime, now: datetime) -> Wait | None:
+def for_a_worker(started: datetime, now: datetime, region: str | None = None) -> Wait | None:
     """A task was handed out, and no worker has said a word of it: it has none, or its worker was lost."""
     if now - started <= SILENT_AFTER:
         return None
-    return Wait(reason="worker", what="there is no word from a worker", since=timestamp(started))
+    whose = f" of the region {region}" if region is not None else ""
+    return Wait(reason="worker", what=f"there is no word from a worker{whose}", since=timestamp(started))
 
 
 def stamp(time: datetime | None) -> str | None:

@@ -5,15 +5,23 @@ No token is shorter than a byte, so bytes are a bound; what the provider puts ar
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 
+from pydantic import JsonValue
+
+from domain.asking_again import most_bytes
 from domain.briefing import INPUTS_LIMIT, REASON_LIMIT, Brief, brief_for
 from domain.cutting import NOTE_BYTES
 from domain.models import Input, Placement, Plan, Task, TaskStatus
+from domain.reviewing import review_brief
 from domain.summarizing import most_read, summary_brief
 
 BLOCK = 64
 """Tokens that the provider may put around a block of a message, or around the message."""
+
+SCHEMA = 1_000
+"""Tokens that the provider may put around the schema of an answer."""
 
 LABEL = 300
 """Bytes around one input beside its name: where it is from, its marks, and the note of a cut."""
@@ -25,12 +33,19 @@ LONGEST_LETTER = 6
 def weight(brief: Brief) -> int:
     """The tokens that a brief can be at most."""
     texts = [brief.system, *(text for block in brief.content for text in _texts(block))]
-    return sum(len(text.encode()) for text in texts) + BLOCK * (len(brief.content) + 1)
+    texts += [turn.text for turn in brief.turns]
+    blocks = BLOCK * (len(brief.content) + len(brief.turns) + 1)
+    return sum(len(text.encode()) for text in texts) + blocks + schema_weight(brief.schema_)
+
+
+def schema_weight(schema: Mapping[str, JsonValue] | None) -> int:
+    """What a schema can weigh at most: the provider explains it to the model in words of its own."""
+    return SCHEMA + 2 * len(json.dumps(schema).encode()) if schema else 0
 
 
 def fixed_weight(plan: Plan, task: Task) -> int:
     """What a task's brief weighs before anything is put into it: no file, no result, no note."""
-    nothing = tuple(Input(task=need.task, status=TaskStatus.SKIPPED, why="") for need in task.needs)
+    nothing = tuple(Input(task=need.task, status=TaskStatus.SKIPPED, why="") for need in task.told_of)
     files = NOTE_BYTES * len(task.files)  # each of them may be cut, and says so
     return weight(brief_for(plan, task, nothing, {file.ref: "" for file in task.files})) + files
 
@@ -38,6 +53,11 @@ def fixed_weight(plan: Plan, task: Task) -> int:
 def aside_weight(plan: Plan, task: Task) -> int:
     """What the request for a summary of a task's result can weigh; nothing where none is wanted."""
     return weight(summary_brief(plan, task, "")) + most_read(task) + LABEL if task.summarise else 0
+
+
+def review_weight(plan: Plan, task: Task) -> int:
+    """What the request for a review of a task's answer can weigh; nothing where nobody reviews."""
+    return weight(review_brief(plan, task, "")) + most_bytes(task) + LABEL if task.review is not None else 0
 
 
 def files_weight(task: Task) -> int:

@@ -11,6 +11,7 @@ from simulator.prompt import CHARACTERS_PER_TOKEN, Prompt
 from simulator.prose import made_up_summary, plausible_text, summary_mark, text_of_size
 from simulator.replies import Pace
 from simulator.script import Then
+from simulator.structured import by_schema
 
 
 def chance(config: Config, prompt: Prompt, occurrence: int) -> random.Random:
@@ -73,4 +74,6 @@ def _text(prompt: Prompt, then: Then, tokens: int, chance: random.Random) -> str
         return text_of_size(then.answer_bytes, chance)
     if then.answer_tokens is not None:
         return text_of_size(then.answer_tokens * CHARACTERS_PER_TOKEN, chance)
+    if prompt.schema is not None:
+        return by_schema(prompt, then, chance)
     return plausible_text(prompt, chance, tokens)

@@ -58,11 +58,13 @@ class Batch:
     cancelled: datetime | None = None
     ended: datetime | None = None
     results: dict[str, Json] = field(default_factory=dict)
+    worked: bool = False
+    """Whether its time has come: every request that can be done is done."""
 
     def document(self, base: str) -> Json:
         """The batch as the API shows it; `base` is where its results are served."""
         counts = Counter(str(result["type"]) for result in self.results.values())
-        waiting = len(self.requests) - len(self.results)
+        waiting = 0 if self.ended else len(self.requests)
         kinds = ("succeeded", "errored", "canceled", "expired")
         shown: dict[str, JsonValue] = {kind: counts[kind] if self.ended else 0 for kind in kinds}
         status = "ended" if self.ended else "canceling" if self.cancelled else "in_progress"
@@ -121,21 +123,33 @@ class Batches:
         return [self._all[id] for id in chosen], bool(rest)
 
     def work(
-        self, seconds: float | None, *, now: float, at: datetime, do: Callable[[Batch, str, dict[str, Any]], Json]
+        self,
+        seconds: float | None,
+        *,
+        now: float,
+        at: datetime,
+        do: Callable[[Batch, str, dict[str, Any]], Json | None],
     ) -> None:
-        """End the batches whose time has come; `do` makes the result of one request, once."""
+        """Work on the batches whose time has come; `do` makes the result of one request, once, or none that comes.
+
+        What is done stays done when the batch is cancelled, and is billed; the others are cancelled. A batch ends when
+        it has a result for every request.
+        """
         for batch in self._open():
-            if not (batch.cancelled or (seconds is not None and now >= batch.began + seconds)):
-                continue
-            for custom_id, params in batch.requests.items():
-                batch.results[custom_id] = {"type": "canceled"} if batch.cancelled else do(batch, custom_id, params)
-            batch.ended = at
+            if batch.cancelled:
+                batch.results |= {id: {"type": "canceled"} for id in batch.requests if id not in batch.results}
+            elif not batch.worked and seconds is not None and now >= batch.began + seconds:
+                batch.worked = True
+                done = {id: do(batch, id, params) for id, params in batch.requests.items()}
+                batch.results |= {id: result for id, result in done.items() if result is not None}
+            if len(batch.results) == len(batch.requests):
+                batch.ended = at
 
     def next_end(self, seconds: float | None) -> float | None:
         """When the next batch has to be worked on, unless something happens before."""
         if seconds is None:
             return None
-        return min((batch.began + seconds for batch in self._open()), default=None)
+        return min((batch.began + seconds for batch in self._open() if not batch.worked), default=None)
 
     def _open(self) -> list[Batch]:
         return [batch for batch in self._all.values() if batch.ended is None]

@@ -31,6 +31,8 @@ class Entry:
     max_tokens: int | None = None
     prompt_hash: str | None = None
     prompt_bytes: int | None = None
+    documents: tuple[str, ...] = ()
+    """The documents that came with the prompt, by the hash of their text."""
     ended: float | None = None
     status: int | None = None
     fault: str | None = None

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
@@ -99,11 +99,27 @@ class _Metadata(BaseModel):
     user_id: str | None = None
 
 
+class _Format(BaseModel):
+    type: Literal["json_schema"]
+    schema_: dict[str, Any] = Field(alias="schema")
+
+
+class _OutputConfig(BaseModel):
+    format: _Format | None = None
+
+
 class _CountBody(_Markable):
     model: Text
     messages: Annotated[list[_Message], Field(min_length=1)]
     system: str | list[_TextBlock] = ""
     tools: list[_Tool] = []
+    output_config: _OutputConfig | None = None
+
+    @property
+    def schema_(self) -> dict[str, Any] | None:
+        """What the answer must be."""
+        asked = self.output_config.format if self.output_config is not None else None
+        return asked.schema_ if asked is not None else None
 
 
 class _Body(_CountBody):
@@ -125,11 +141,14 @@ class Prompt:
     system: str
     texts: tuple[str, ...]
     titles: tuple[str, ...]
+    documents: tuple[str, ...]
     content: str
     hash: str
     size: int
     tokens: int
     prefix: tuple[Boundary, ...] = ()
+    schema: dict[str, Any] | None = None
+    """What the answer must be."""
 
 
 def read_prompt(document: object, *, counting: bool = False) -> Prompt:
@@ -142,7 +161,10 @@ def read_prompt(document: object, *, counting: bool = False) -> Prompt:
     system = asked.system if isinstance(asked.system, str) else "\n".join(block.text for block in asked.system)
     blocks = [block for message in asked.messages if message.role == "user" for block in message.blocks()]
     texts = tuple(block.text for block in blocks if isinstance(block, _TextBlock))
+    if asked.schema_ is not None and (why := _unfit(asked.schema_)) is not None:
+        raise InvalidRequestError(f"output_config.format.schema: {why}")
     everything = [
+        *([json.dumps(asked.schema_)] if asked.schema_ is not None else []),
         *(tool.model_dump_json() for tool in asked.tools),
         system,
         *(part for message in asked.messages for block in message.blocks() for part in _parts(block)),
@@ -159,18 +181,44 @@ def read_prompt(document: object, *, counting: bool = False) -> Prompt:
         system=system,
         texts=texts,
         titles=tuple(block.title for block in blocks if isinstance(block, _DocumentBlock) and block.title),
+        documents=tuple(_digest(block.source.data) for block in blocks if isinstance(block, _DocumentBlock)),
         content="\n".join(part for block in blocks for part in _parts(block)),
         hash=_hash(asked),
         size=sum(len(part.encode()) for part in everything),
         tokens=max(1, count_tokens("".join(everything))),
         prefix=prefix,
+        schema=asked.schema_,
     )
 
 
 def _hash(asked: _CountBody) -> str:
     """Of what the model would read, so the same prompt is known again whatever the order of its JSON keys."""
     said = asked.model_dump(mode="json", include={"system", "messages"})
-    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    by = [json.dumps(asked.schema_, sort_keys=True)] if asked.schema_ is not None else []
+    return _digest("\n".join([json.dumps(said, sort_keys=True), *by]))
+
+
+_UNKNOWN = {
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength"),
+    *("maxItems", "uniqueItems", "pattern", "oneOf", "not", "patternProperties"),
+}
+
+
+def _unfit(schema: Any) -> str | None:
+    """Why the provider would not answer by a schema: it knows a part of JSON Schema alone."""
+    if not isinstance(schema, dict):
+        return "a schema must be an object"
+    if found := sorted(_UNKNOWN & schema.keys()):
+        return f"{found[0]!r} is not supported"
+    if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
+        return "For 'object' type, 'additionalProperties' must be explicitly set to false"
+    named = [*schema.get("properties", {}).values(), *schema.get("$defs", {}).values(), *schema.get("anyOf", [])]
+    below = [*named, *([schema["items"]] if "items" in schema else [])]
+    return next((why for part in below if (why := _unfit(part)) is not None), None)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _prefix(asked: _CountBody) -> tuple[Boundary, ...]:

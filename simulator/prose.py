@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from itertools import groupby
@@ -13,6 +14,9 @@ _ROLE = re.compile(r"\bYou are (an? [^.,;:\n]{3,50})", re.IGNORECASE)
 _PLACED = re.compile(r'<(?:result|summary-of-result) of="([^"]{1,80})"')
 _SUMMARY_MARK = re.compile(r'\n(<summary mark="\w{12}">)\s*\Z')
 _MISSING_LIST = re.compile(r'<missing-inputs [^\n]* mark="(\w+)">\n(.*?)\n</missing-inputs mark="\1">', re.DOTALL)
+_MERGING = "This task makes one text of all its inputs."
+_SOURCES = re.compile(r'<sources [^\n]* mark="(\w+)">\n(.*?)\n</sources mark="\1">', re.DOTALL)
+_SOURCE_LINE = re.compile(r"^(\{.*\}),?$", re.MULTILINE)
 _MISSING_ITEM = re.compile(r'^\{"task": "([^"\n]{1,80})"', re.MULTILINE)
 _WORD = re.compile(r"[^\W\d_][\w-]{4,24}")
 _PLAIN = re.compile(
@@ -50,7 +54,9 @@ def plausible_text(prompt: Prompt, random: random.Random, tokens: int) -> str:
     role = _ROLE.search(prompt.system)
     speaker = f"As {role.group(1)}, here is" if role else "Here is"
     sentences = [f"[Simulated answer] {speaker} a short view on {_quoted(subject)}."]
-    if given := list(dict.fromkeys([*prompt.titles, *_PLACED.findall("\n".join(prompt.texts))])):
+    if (sources := sources_to_merge(prompt)) is not None:
+        sentences.append(f"It merges {_cited(sources, prompt)}.")
+    elif given := list(dict.fromkeys([*prompt.titles, *_PLACED.findall("\n".join(prompt.texts))])):
         sentences.append(f"It draws on {_listed(given)}.")
     if missing := _missing(prompt):
         verb, pronoun = ("was", "it") if len(missing) == 1 else ("were", "them")
@@ -72,10 +78,18 @@ def summary_mark(prompt: Prompt) -> str | None:
 
 def made_up_summary(prompt: Prompt, random: random.Random) -> str:
     """A sentence or two on what was asked."""
-    subject = _subject(prompt)
-    phrases = [*_phrases(subject), "the question", "the details"]
-    sentence = random.choice(_BODY).format(a=phrases[0], b=phrases[1])
-    return f"[Simulated summary] In short, on {_quoted(subject)}: {sentence}"
+    return f"[Simulated summary] In short, on {_quoted(_subject(prompt))}: {sentence_of(prompt, random)}"
+
+
+def phrases_of(prompt: Prompt) -> list[str]:
+    """What the prompt is about, in a few phrases: one at least."""
+    return [*_phrases(_subject(prompt)), "the question", "the details"]
+
+
+def sentence_of(prompt: Prompt, random: random.Random) -> str:
+    """A sentence on what was asked."""
+    a, b = phrases_of(prompt)[:2]
+    return random.choice(_BODY).format(a=a, b=b)
 
 
 def text_of_size(characters: int, random: random.Random) -> str:
@@ -115,6 +129,40 @@ def _quoted(subject: str) -> str:
 def _missing(prompt: Prompt) -> list[str]:
     lists = [found.group(2) for text in prompt.texts for found in _MISSING_LIST.finditer(text)]
     return [name for lines in lists for name in _MISSING_ITEM.findall(lines)]
+
+
+def sources_to_merge(prompt: Prompt) -> list[str] | None:
+    """What a prompt asks to be merged: the documents themselves or, of texts that were merged, their sources."""
+    last = prompt.texts[-1] if prompt.texts else ""
+    if _MERGING not in last:
+        return None
+    texts = [_read(line) for found in _SOURCES.finditer(last) for line in _SOURCE_LINE.findall(found.group(2))]
+    told = {str(text.get("text")): text.get("sources") for text in texts}
+    missing = set(_missing(prompt))
+    names = [name for title in prompt.titles for name in told.get(title) or [title]]
+    return [name for name in dict.fromkeys(names) if name not in missing]
+
+
+def _read(line: str) -> dict[str, list[str]]:
+    """A line of a list in a prompt; what is none says nothing."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _cited(names: list[str], prompt: Prompt) -> str:
+    """The names in brackets, as many as leave room for the rest of the answer."""
+    room = prompt.max_tokens * CHARACTERS_PER_TOKEN * 3 // 4
+    shown: list[str] = []
+    for name in names:
+        room -= len(name) + 4
+        if room < 0:
+            break
+        shown.append(f"[{name}]")
+    more = f" and {len(names) - len(shown)} more" if len(shown) < len(names) else ""
+    return f"{', '.join(shown)}{more}" if shown else f"{len(names)} sources"
 
 
 def _listed(names: list[str]) -> str:

@@ -115,17 +115,17 @@ class Provider:
     def work(self, log: Log, *, now: float) -> None:
         """Do the batches whose time has come. Each request is billed once, here."""
 
-        def do(batch: Batch, custom_id: str, params: dict[str, Any]) -> Json:
+        def do(batch: Batch, custom_id: str, params: dict[str, Any]) -> Json | None:
             entry = log.open(MESSAGES, started=time.time(), in_flight=0)
             entry.batch, entry.batch_id, entry.custom_id = True, batch.id, custom_id
             result = self._result(params, entry, now)
-            entry.status = 200 if result["type"] == "succeeded" else None
+            entry.status = 200 if result is not None and result["type"] == "succeeded" else None
             log.end(entry, time.time())
             return result
 
         self.batches.work(self.config.batch_seconds, now=now, at=datetime.now(UTC), do=do)
 
-    def _result(self, params: dict[str, Any], entry: Entry, now: float) -> Json:
+    def _result(self, params: dict[str, Any], entry: Entry, now: float) -> Json | None:
         """What becomes of one request of a batch. Limits are for calls: a batch has all the time it needs."""
         try:
             prompt = read_prompt(params)
@@ -133,6 +133,8 @@ class Provider:
             return {"type": "errored", "error": error_body("invalid_request_error", str(error))}
         describe(entry, prompt)
         then, config = self.scripts.next(prompt, "request"), self.scripts.config_for(prompt, self.config)
+        if then.hangs:
+            return None
         if then.expires:
             return {"type": "expired"}
         if then.fault:
@@ -205,3 +207,4 @@ def describe(entry: Entry, prompt: Prompt) -> None:
     entry.max_tokens = prompt.max_tokens or None
     entry.prompt_hash = prompt.hash
     entry.prompt_bytes = prompt.size
+    entry.documents = prompt.documents

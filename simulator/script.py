@@ -2,7 +2,7 @@
 
     config: {ttft: 0.1}                       # optional, see config.py
     rules:
-      - when: {task: scan, nth: 1}            # contains, task, plan, model, batch, nth: N or [N, M]; all must hold
+      - when: {task: scan, nth: 1}            # also: contains, plan, model, asks, batch, nth: [N, M]; all must hold
         then: {fault: rate_limit, retry_after: 2}
       - when: {contains: summary}
         then: {answer: "Short.", stop_reason: max_tokens}
@@ -44,6 +44,7 @@ class When(Strict):
     plan: str | None = None
     model: str | None = None
     nth: Positive | tuple[Positive, Positive] | None = None
+    asks: str | None = Field(default=None, description="the title of the schema that the answer must have")
     batch: Literal["create", "request"] | None = Field(
         default=None, description="the making of a batch, which no other rule is about, or the requests in one"
     )
@@ -56,6 +57,7 @@ class When(Strict):
             and (self.task is None or self.task == prompt.task)
             and (self.plan is None or self.plan == prompt.plan)
             and (self.model is None or self.model == prompt.model)
+            and (self.asks is None or (prompt.schema is not None and self.asks == prompt.schema.get("title")))
         )
 
     def counts(self, number: int) -> bool:
@@ -73,6 +75,9 @@ class Then(Fault):
     summary: str | bool = Field(
         default=True, description="what closes the answer where a summary is asked for: true, made up; false, nothing"
     )
+    items: Natural | None = Field(default=None, description="how many a list has, in an answer by a schema")
+    violates: bool = Field(default=False, description="answer with what the schema does not allow")
+    accepts: bool = Field(default=True, description="of a review: what it says")
     tool: str | None = Field(default=None, description="answer with a call of this tool; `answer` is its input as JSON")
     stop_reason: str | None = None
     usage: dict[str, JsonValue] | None = Field(default={}, description="claimed in place of the truth; null: missing")
@@ -81,6 +86,9 @@ class Then(Fault):
     ttft: Annotated[float, Field(ge=0)] | None = None
     tokens_per_second: Annotated[float, Field(ge=0)] | None = None
     expires: bool = Field(default=False, description="of a request in a batch: it is not done in time")
+    hangs: bool = Field(
+        default=False, description="of a request in a batch: it is not done until the batch is cancelled"
+    )
 
     @model_validator(mode="after")
     def _one_answer(self) -> Self:

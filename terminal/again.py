@@ -7,12 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from client import OtherPlan, RunClient
+from domain.models import Agent, TaskStatus
 from domain.planning import Planned
 from heritage import HeritageRefused, Successor, successor
 from runtime import Credentials, Mode
 from terminal.outcome import Exit, Refusal, print_json
+from terminal.roster import check_may_work
 from terminal.session import Session
 from terminal.starting import Order, leave_running, tell_how_to_come_back
+from terminal.text import one_line
+
+NAMED = 5
+"""Tasks that are named in a sentence."""
 
 
 async def do_again(
@@ -24,11 +30,13 @@ async def do_again(
         session.check_current(reader, found.of)
         _tell(found, "is being done again by it already; nothing was started", run, as_json=as_json)
         return Exit.DONE
+    mode = _mode(found)
     if found.of.run != run:
         sys.stderr.write(f"{run} was done again already: {found.of.run} is the newest, and is done again now.\n")
+    await check_may_work(session.settings, _staff(found), live=mode is Mode.LIVE)
     order = Order(
         planned=Planned(plan=found.plan, contents={}, sources={}, warnings=()),  # its files are in the store
-        mode=_mode(found),
+        mode=mode,
         id=found.id,
         script=None,
         heritage=found.heritage,
@@ -39,8 +47,25 @@ async def do_again(
         message = f"{run} is being done again already, by {found.id}, and in another way"
         raise HeritageRefused(f"{message}. Steer that one, or wait for its end.") from None
     _tell(found, "is done again by it", run, as_json=as_json)
+    if followers := _followers(found):
+        more = f" and {len(followers) - NAMED} more" if len(followers) > NAMED else ""
+        names = ", ".join(map(one_line, followers[:NAMED])) + more
+        sys.stderr.write(f"Had succeeded, and is done anew because something that it needs is: {names}.\n")
     tell_how_to_come_back(session, order, id)
     return Exit.DONE
+
+
+def _followers(found: Successor) -> list[str]:
+    """What had succeeded, was not asked for, and is done again all the same: it was told what is done again."""
+    before = found.of.tasks
+    succeeded = [id for id in found.tasks if id in before and before[id].status is TaskStatus.SUCCEEDED]
+    return [id for id in succeeded if id not in found.heritage.redo]
+
+
+def _staff(found: Successor) -> list[Agent]:
+    """Who has something to do in it."""
+    needed = {task.agent for task in found.plan.tasks if task.id in set(found.tasks)}
+    return [agent for agent in found.plan.agents if agent.called in needed]
 
 
 def _mode(found: Successor) -> Mode:

@@ -10,21 +10,27 @@ from typing import Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
-from terminal import helm
+from terminal import agents, auditing, chronicle, helm, storage
 from terminal.outcome import Exit, Refusal, ended, show_refusal
 from terminal.said import Said, do, hear, session
 from terminal.words import (
     Agents,
+    Anyway,
     Budget,
     Concurrency,
     Debug,
+    Foreground,
+    GoalText,
     Home,
     Json,
     Limit,
+    MaxTasks,
     Only,
     PaceWord,
     Params,
     PlanFile,
+    PlaybookName,
+    Region,
     Reuse,
     RunId,
     RunWords,
@@ -36,10 +42,11 @@ from terminal.words import (
     limit_of,
     pace_of,
     params_of,
+    region_word,
     time_of,
 )
 
-VERSION = "0.5.0"
+VERSION = "0.6.0"
 
 app = typer.Typer(
     help="Hand over a plan of agent tasks in the evening, read a truthful report in the morning.",
@@ -69,7 +76,10 @@ def before(home: Home = None, json: Json = False, debug: Debug = False, version:
 
 @app.command("run", rich_help_panel="Start")
 def run_command(
-    plan: PlanFile,
+    plan: PlanFile = None,
+    playbook: PlaybookName = None,
+    goal: GoalText = None,
+    max_tasks: MaxTasks = None,
     id: RunId = None,
     simulate: Simulate = False,
     script: Script = None,
@@ -78,6 +88,7 @@ def run_command(
     param: Params = None,
     agents: Agents = None,
     budget: Budget = None,
+    region: Region = None,
     yes: Yes = False,
     reuse: Reuse = None,
     only: Only = None,
@@ -89,16 +100,19 @@ def run_command(
     hear(home, json)
     from terminal import starting
 
-    shape = {"max_concurrency": max_concurrency, "pace": pace_of(mode), "reuse": reuse, "only": only or ()}
-    money = {"budget": budget_of(budget), "agreed": yes}
     here = session()
-    order = _order(here, plan, param, agents, **shape, **money, id=id, simulate=simulate, script=script)
+    shape = {"max_concurrency": max_concurrency, "mode": mode, "reuse": reuse, "only": only, "region": region}
+    how = {"id": id, "simulate": simulate, "script": script, "budget": budget, "yes": yes}
+    order = _order(here, (plan, playbook, goal, max_tasks), param, agents, **shape, **how)
     return do(starting.run(here, order, limit=limit_of(timeout), as_json=Said.json))
 
 
 @app.command(rich_help_panel="Start")
 def submit(
-    plan: PlanFile,
+    plan: PlanFile = None,
+    playbook: PlaybookName = None,
+    goal: GoalText = None,
+    max_tasks: MaxTasks = None,
     id: RunId = None,
     simulate: Simulate = False,
     script: Script = None,
@@ -107,6 +121,7 @@ def submit(
     param: Params = None,
     agents: Agents = None,
     budget: Budget = None,
+    region: Region = None,
     yes: Yes = False,
     reuse: Reuse = None,
     only: Only = None,
@@ -117,16 +132,17 @@ def submit(
     hear(home, json)
     from terminal import starting
 
-    shape = {"max_concurrency": max_concurrency, "pace": pace_of(mode), "reuse": reuse, "only": only or ()}
-    money = {"budget": budget_of(budget), "agreed": yes}
     here = session()
-    order = _order(here, plan, param, agents, **shape, **money, id=id, simulate=simulate, script=script)
+    shape = {"max_concurrency": max_concurrency, "mode": mode, "reuse": reuse, "only": only, "region": region}
+    how = {"id": id, "simulate": simulate, "script": script, "budget": budget, "yes": yes}
+    order = _order(here, (plan, playbook, goal, max_tasks), param, agents, **shape, **how)
     return do(starting.submit(here, order, as_json=Said.json))
 
 
 @app.command(rich_help_panel="Start")
 def validate(
-    plan: PlanFile,
+    plan: PlanFile = None,
+    playbook: PlaybookName = None,
     resolved: Annotated[
         bool, typer.Option("--resolved", metavar="", help="Every effective value and its source.")
     ] = False,
@@ -136,21 +152,26 @@ def validate(
     mode: PaceWord = None,
     param: Params = None,
     agents: Agents = None,
+    region: Region = None,
     home: Home = None,
     json: Json = False,
 ) -> int:
     """Check a plan: every mistake at once. Nothing is started."""
     hear(home, json)
-    from runtime import load_settings
+    from runtime import Mode, load_settings
     from terminal import plans
+    from terminal.session import mode_now
 
+    settings = load_settings(Said.home)
     planned = plans.read_plan(
-        plan,
+        plans.Written.of(plan, playbook, settings),
         params=params_of(param),
         agents=agents,
         max_concurrency=max_concurrency,
         mode=pace_of(mode),
-        settings=load_settings(Said.home),
+        region=region_word(region),
+        settings=settings,
+        live=mode_now(simulate=False) is Mode.LIVE,
     )
     plans.show_plan(planned, resolved=resolved, graph=graph, brief=brief, as_json=Said.json)
     return Exit.DONE
@@ -158,13 +179,15 @@ def validate(
 
 @app.command(rich_help_panel="Start")
 def estimate(
-    plan: PlanFile,
+    plan: PlanFile = None,
+    playbook: PlaybookName = None,
     simulate: Simulate = False,
     max_concurrency: Concurrency = None,
     mode: PaceWord = None,
     param: Params = None,
     agents: Agents = None,
     budget: Budget = None,
+    region: Region = None,
     home: Home = None,
     json: Json = False,
 ) -> int:
@@ -172,10 +195,51 @@ def estimate(
     hear(home, json)
     from terminal import estimating
 
-    shape = {"max_concurrency": max_concurrency, "pace": pace_of(mode), "budget": budget_of(budget)}
     here = session()
-    order = _order(here, plan, param, agents, **shape, id=None, simulate=simulate, script=None)
+    shape = {"max_concurrency": max_concurrency, "mode": mode, "region": region}
+    how = {"id": None, "simulate": simulate, "script": None, "budget": budget}
+    order = _order(here, (plan, playbook, None, None), param, agents, **shape, **how)
     return do(estimating.estimate(here.settings, order.planned, order.mode, order.budget, as_json=Said.json))
+
+
+@app.command("plan", rich_help_panel="Start")
+def plan_command(
+    goal: Annotated[str, typer.Argument(metavar="GOAL", help="What you want, or - for standard input.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Where to write it; stdout if not said.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", metavar="", help="Write over a file that is there.")] = False,
+    max_tasks: MaxTasks = None,
+    id: RunId = None,
+    simulate: Simulate = False,
+    script: Script = None,
+    max_concurrency: Concurrency = None,
+    agents: Agents = None,
+    budget: Budget = None,
+    region: Region = None,
+    yes: Yes = False,
+    timeout: Limit = None,
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Have a goal planned, and write the plan to read and edit. Nothing of it is done."""
+    hear(home, json)
+    from terminal import goals
+
+    asked = goals.Asked(
+        goal=goal,
+        agents=agents,
+        max_tasks=max_tasks,
+        max_concurrency=max_concurrency,
+        budget=budget_of(budget),
+        region=region_word(region),
+        id=id,
+        simulate=simulate,
+        script=script,
+        agreed=yes,
+    )
+    limit = limit_of(timeout)
+    return do(goals.write_plan(session(), asked, output, force=force, limit=limit, as_json=Said.json))
 
 
 @app.command(rich_help_panel="Start")
@@ -191,13 +255,17 @@ def init(
     return inventory.write_first_plan(file, as_json=Said.json)
 
 
-@app.command("agents", rich_help_panel="Start")
-def agents_command(agents: Agents = None, home: Home = None, json: Json = False) -> int:
-    """The agents there are: name, version, capabilities, model, limits."""
-    hear(home, json)
-    from terminal import inventory
+app.add_typer(agents.app, name="agents", rich_help_panel="Start")
 
-    return inventory.show_agents(agents, as_json=Said.json)
+
+@app.command(rich_help_panel="Start")
+def playbooks(home: Home = None, json: Json = False) -> int:
+    """The playbooks there are: when each applies, and what it must be told."""
+    hear(home, json)
+    from terminal import playbooks
+
+    here = session()
+    return playbooks.show(here.settings, here.starter, as_json=Said.json)
 
 
 @app.command(rich_help_panel="Start")
@@ -274,20 +342,8 @@ def result(
     return do(results.result(session(), run, task, wait=wait, limit=limit, text=text, save=save, as_json=Said.json))
 
 
-@app.command(rich_help_panel="Look")
-def events(
-    run: RunWords,
-    type: Annotated[str | None, typer.Option("--type", help="Only events of this type.")] = None,
-    since: Annotated[str | None, typer.Option("--since", metavar="TIME|2h", help="Only later ones.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", metavar="", help="Go on until the run has ended.")] = False,
-    home: Home = None,
-    json: Json = False,
-) -> int:
-    """What happened in a run, in order."""
-    hear(home, json)
-    from terminal import looking
-
-    return do(looking.events(session(), run, type=type, since=time_of(since), follow=follow, as_json=Said.json))
+for name, command in chronicle.COMMANDS.items():
+    app.command(name, rich_help_panel="Look")(command)
 
 
 @app.command(rich_help_panel="Look")
@@ -333,17 +389,41 @@ def doctor(home: Home = None, json: Json = False) -> int:
     return do(doctor.doctor(Said.home, session.starter_for(Said.home), as_json=Said.json))
 
 
+app.add_typer(auditing.app, name="audit", rich_help_panel="Look")
+
 for name, command in helm.COMMANDS.items():
     app.command(name, rich_help_panel="Steer")(command)
 
 
 @app.command(rich_help_panel="Home")
-def up(simulate: Simulate = False, home: Home = None, json: Json = False) -> int:
+def up(
+    simulate: Simulate = False,
+    anyway: Anyway = False,
+    foreground: Foreground = False,
+    home: Home = None,
+    json: Json = False,
+) -> int:
     """Start server, worker and simulator of this home in the background."""
     hear(home, json)
-    from terminal import homing
+    from terminal import homing, standing
 
-    return do(homing.up(session(), simulate=simulate, as_json=Said.json))
+    if foreground:
+        return do(standing.stand(session(), simulate=simulate, anyway=anyway, as_json=Said.json))
+    return do(homing.up(session(), simulate=simulate, anyway=anyway, as_json=Said.json))
+
+
+@app.command(rich_help_panel="Home")
+def workers(
+    verb: Annotated[str | None, typer.Argument(metavar="[promote|retire]", help="What to do with a version.")] = None,
+    version: Annotated[str | None, typer.Argument(metavar="[VERSION]", help="Its NIGHTCREW_BUILD_ID.")] = None,
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Who works on which version, and what is open there. Promote one for new runs, or retire one that nobody needs."""
+    hear(home, json)
+    from terminal import workers
+
+    return do(workers.workers(session(), verb, version, as_json=Said.json))
 
 
 @app.command(rich_help_panel="Home")
@@ -353,6 +433,10 @@ def down(home: Home = None, json: Json = False) -> int:
     from terminal import homing
 
     return do(homing.down(session(), as_json=Said.json))
+
+
+for name, command in storage.COMMANDS.items():
+    app.command(name, rich_help_panel="Home")(command)
 
 
 def main(arguments: list[str]) -> int:
@@ -386,8 +470,31 @@ def _wrong_usage(what: str, *, as_json: bool) -> Exit:
     return show_refusal(Refusal(message, code="usage", exit=Exit.WRONG), as_json=as_json) if what else Exit.WRONG
 
 
-def _order(here: Any, plan: str, param: list[str] | None, agents: Path | None, **more: Any) -> Any:
-    """What `run` and `submit` are asked to start, read and checked whole."""
+def _order(
+    here: Any,
+    named: tuple[str | None, str | None, str | None, int | None],
+    param: list[str] | None,
+    agents: Path | None,
+    **more: Any,
+) -> Any:
+    """What `run` and `submit` are asked to start, and `estimate` is asked about: read and checked whole."""
+    from terminal.plans import Written
     from terminal.starting import Order
 
-    return Order.read(plan, params=params_of(param), agents=agents, settings=here.settings, **more)
+    more |= {
+        "pace": pace_of(more.pop("mode")),
+        "budget": budget_of(more.pop("budget")),
+        "agreed": more.pop("yes", False),
+        "region": region_word(more.pop("region")),
+        "only": more.pop("only", None) or (),
+    }
+    plan, playbook, goal, max_tasks = named
+    if goal is not None:
+        from terminal.goals import ordered
+
+        others = {"PLAN": plan, "--playbook": playbook, "--param": param, "--agents": agents, **more}
+        return ordered(here, goal, max_tasks, others)
+    if max_tasks is not None:
+        raise Refusal("--max-tasks is for a --goal.", code="usage", exit=Exit.WRONG)
+    written = Written.of(plan, playbook, here.settings)
+    return Order.read(written, params=params_of(param), agents=agents, settings=here.settings, **more)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import typer
 
+ROOT = Path(__file__).resolve().parent.parent
 NEWEST = 50
 """Runs that are offered: the newest ones, of a home that may have thousands."""
 
@@ -25,13 +26,33 @@ def tasks(ctx: typer.Context, incomplete: str) -> list[str]:
     """Ids of the tasks of the run that was named before, from its plan in the home's own store."""
     try:
         run = _runs() / str(ctx.params.get("run"))
-        digest = json.loads((run / "manifest.json").read_text("utf-8"))["plan_ref"].removeprefix("sha256:")
+        digest = _plan_ref(run).removeprefix("sha256:")
         plan = json.loads((_runs().parent / "artifacts" / digest[:2] / digest).read_text("utf-8"))
         return [task["id"] for task in plan["tasks"] if task["id"].startswith(incomplete)]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
+def playbooks(incomplete: str) -> list[str]:
+    """Names of the shipped playbooks and of those of the home."""
+    folders = (ROOT / "playbooks", _home() / "playbooks")
+    return sorted(
+        {file.stem for folder in folders for file in folder.glob("*.yaml") if file.stem.startswith(incomplete)}
+    )
+
+
+def _plan_ref(run: Path) -> str:
+    """The last plan of a run: it may have been changed since it was submitted."""
+    for segment in sorted((run / "events").glob("*.jsonl"), reverse=True):
+        changes = [json.loads(line) for line in segment.read_text("utf-8").splitlines() if '"plan.changed"' in line]
+        if changes:
+            return str(changes[-1]["data"]["plan_ref"])
+    return str(json.loads((run / "manifest.json").read_text("utf-8"))["plan_ref"])
+
+
 def _runs() -> Path:
-    home = os.environ.get("NIGHTCREW_HOME") or Path(__file__).resolve().parent.parent / ".nightcrew"
-    return Path(home) / "store" / "runs"
+    return _home() / "store" / "runs"
+
+
+def _home() -> Path:
+    return Path(os.environ.get("NIGHTCREW_HOME") or ROOT / ".nightcrew")

@@ -77,7 +77,16 @@ def _meanings(settings: Settings) -> dict[str, str]:
     whose = f"those of tier {tier}. " if settings.limits is None else ""
     meanings = {
         "headroom": f"{settings.headroom:.0%} of every limit is left unused",
+        "daily_usd": "no limit"
+        if settings.daily_usd is None
+        else f"all calls of a day, UTC, may cost {dollars(settings.daily_usd)}",
         "ask_above_usd": f"a live run that will likely cost more than {dollars(settings.ask_above_usd)} is asked about",
+        "governed": "only agents that are onboarded and enabled are given work, and no plan brings its own"
+        if settings.governed
+        else "any agent that is not disabled is given work",
+        "route_by": "of agents that fit equally well, the better by what they have done"
+        if settings.route_by == "record"
+        else "of agents that fit equally well, the first in the file",
         "limits": f"{whose}{told}" if limits else "auto: learned from the provider's answers",
     }
     return (

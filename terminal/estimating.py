@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from domain.caps import limits_of
 from domain.consent import Consent, decision_for
 from domain.estimate import Estimate, estimate_of, without
 from domain.experience import Experience
@@ -17,6 +18,7 @@ from domain.forecast import Outlook
 from domain.models import Plan
 from domain.planning import Planned
 from domain.prices import UnknownPrice
+from domain.stakes import stakes_of
 from experience import recent_experience
 from runtime import Mode, Settings
 from store import Store, StoreUnavailable, open_store
@@ -57,11 +59,20 @@ async def offer_for(
     Tasks that are kept of an earlier run cost nothing.
     Who has agreed to any cost, and set no budget, may use such a model: there is nothing to hold its cost against.
     """
-    if budget is not None or (mode is Mode.LIVE and not agreed):
-        _check_prices(planned.plan, budget)
+    plan = planned.plan
+    limited = budget is not None or settings.daily_usd is not None or any(True for _ in limits_of(plan))
+    if limited or (mode is Mode.LIVE and not agreed):
+        _check_prices(plan, limited=limited)
     found = without(await _foresee(settings, planned, mode), kept)
-    simulated = mode is Mode.SIMULATED
-    return Offer(found, decision_for(found, budget=budget, ask_above=settings.ask_above_usd, simulated=simulated))
+    decision = decision_for(
+        found,
+        budget=budget,
+        ask_above=settings.ask_above_usd,
+        simulated=mode is Mode.SIMULATED,
+        stakes=[*stakes_of(plan, found)],
+        daily=settings.daily_usd,
+    )
+    return Offer(found, decision)
 
 
 def ask_for(offer: Offer) -> None:
@@ -71,7 +82,7 @@ def ask_for(offer: Offer) -> None:
         return
     remedy = "Nothing was started. --yes starts it all the same."
     if consent.decision == "refuse":
-        remedy += " Or set a higher --budget."
+        remedy += " Or set it higher." if consent.capped else " Or set a higher --budget."
     elif sys.stdin.isatty() and sys.stderr.isatty():
         sys.stderr.write(f"{_sentence(consent.why)} Start it? [y/N] ")
         sys.stderr.flush()
@@ -89,14 +100,14 @@ async def exists(settings: Settings, run: str) -> bool:
     return store is not None and await store.has_run(run)
 
 
-def _check_prices(plan: Plan, budget: Decimal | None) -> None:
+def _check_prices(plan: Plan, *, limited: bool) -> None:
     try:
         if plan.prices is not None:
             plan.prices.check({agent.model for agent in plan.agents})
     except UnknownPrice as unknown:
-        limit = "a budget cannot be kept" if budget is not None else "nobody can say what this will cost"
+        limit = "a budget cannot be kept" if limited else "nobody can say what this will cost"
         how = "Choose a model that has one, or install a genai-prices that knows it"
-        how += "." if budget is not None else "; --yes starts all the same, at whatever it costs."
+        how += "." if limited else "; --yes starts all the same, at whatever it costs."
         message = f"{_sentence(str(unknown))} Without it {limit}. {how}"
         raise Refusal(message, code="unknown_price", exit=Exit.WRONG) from None
 

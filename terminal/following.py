@@ -10,6 +10,7 @@ from rich.console import Console
 from client import RunClient
 from domain.models import RunStatus
 from domain.report import Report
+from terminal.goal_words import words_of_planner
 from terminal.outcome import Exit, exit_for, print_json, print_line
 from terminal.session import Session
 from terminal.show import show_report
@@ -49,6 +50,8 @@ async def follow(
         hints = ["In the Temporal Web UI:", f"  {session.starter} open {run}"]
         if picture.ended and picture.status is not RunStatus.COMPLETED:
             hints = ["Do again what did not succeed, and keep the rest:", f"  {session.starter} retry {run}", *hints]
+        if not as_json:
+            hints = [*await words_of_planner(client, picture), *hints]
         show(session, report, as_json=as_json, hints=hints)
     if left is Left.TIME:
         sys.stderr.write(f"Stopped waiting; the run goes on. `{session.starter} result {run} --wait` waits again.\n")

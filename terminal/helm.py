@@ -8,17 +8,23 @@ from typing import Any
 
 from terminal.said import Said, do, hear, session
 from terminal.words import (
+    Agents,
     AnyTasks,
     Budget,
+    ChangedPlan,
     Concurrency,
+    DryRun,
     Home,
     Json,
     Note,
     PaceWord,
+    Params,
     RunWords,
     Tasks,
+    Yes,
     budget_of,
     pace_of,
+    params_of,
 )
 
 
@@ -37,7 +43,7 @@ def cancel(run: RunWords, home: Home = None, json: Json = False) -> int:
     return _steer("cancel", run, home, as_json=json)
 
 
-def change(
+def set_values(
     run: RunWords,
     max_concurrency: Concurrency = None,
     budget: Budget = None,
@@ -48,6 +54,25 @@ def change(
     """Change how many tasks may be at work at once, or what the run may spend."""
     money = budget_of(budget)
     return _steer("set", run, home, as_json=json, note=note, max_concurrency=max_concurrency, budget=money)
+
+
+def change(
+    run: RunWords,
+    plan: ChangedPlan,
+    param: Params = None,
+    agents: Agents = None,
+    note: Note = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    home: Home = None,
+    json: Json = False,
+) -> int:
+    """Go on with another plan: add tasks, edit or remove those that have not started. Shows what is otherwise."""
+    hear(home, json)
+    from terminal.changing import Wanted, change
+
+    wanted = Wanted(plan, params_of(param), agents, note, agreed=yes, dry_run=dry_run)
+    return do(change(session(), run, wanted, as_json=Said.json))
 
 
 def approve(run: RunWords, tasks: Tasks, note: Note = None, home: Home = None, json: Json = False) -> int:
@@ -84,7 +109,8 @@ COMMANDS: dict[str, Callable[..., int]] = {
     "pause": pause,
     "resume": resume,
     "cancel": cancel,
-    "set": change,
+    "set": set_values,
+    "change": change,
     "approve": approve,
     "reject": reject,
     "skip": skip,

@@ -63,18 +63,20 @@ async def _tab(client: Client, run: str) -> str:
         return ""
 
 
-async def up(session: Session, *, simulate: bool, as_json: bool) -> Exit:
+async def up(session: Session, *, simulate: bool, anyway: bool = False, as_json: bool) -> Exit:
     """Server, worker and simulator of this home in the background, and a keeper that starts again what dies."""
     embedded.prepare_home(session.settings.home)
     with Lease(session.settings.home) as lease:
         mode = mode_now(simulate=simulate)
         if embedded.has_another_key(embedded.Worker(session.settings.home, mode)):
             sys.stderr.write("Stopping the worker; calls at work have up to 30 s to end.\n")
-        came = await embedded.up(session.settings, mode, renew_key=True)
+        came = await embedded.up(session.settings, mode, renew_key=True, anyway=anyway)
         lease.forget()  # from now on it stays up until `down`
         runs = await _open_runs(session)
         if mode is Mode.LIVE and any(runs.values()):
-            more = await embedded.up(session.settings, Mode.SIMULATED)  # some of what was open is simulated
+            more = await embedded.up(
+                session.settings, Mode.SIMULATED, anyway=anyway
+            )  # some of what was open is simulated
             found = tuple(dict.fromkeys(came.found + more.found))
             came = replace(came, found=found, started=came.started + more.started)
     waiting = [] if mode is Mode.LIVE else [run for run, simulated in runs.items() if not simulated]
@@ -83,7 +85,7 @@ async def up(session: Session, *, simulate: bool, as_json: bool) -> Exit:
         processes = {"started": came.started, "found": came.found, "replaced": came.replaced}
         print_json({"schema": "nightcrew.up/1", **processes, "web_ui": address, "open_runs": [*runs]})
     else:
-        if "worker-live" in came.replaced:
+        if any(name.startswith("worker-") for name in came.replaced):
             sys.stdout.write("The worker was started with another key: replaced.\n")
         for name in came.started:
             sys.stdout.write(f"started {name}\n")

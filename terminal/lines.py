@@ -28,6 +28,7 @@ LEFT_OUT = {
         "cause",
         "tries",
         "approval",
+        "reviews",
         "partial",
         "saved",
     ),

@@ -18,7 +18,7 @@ from domain.catalog import RunEntry
 from domain.consent import dollars
 from domain.models import RunStatus
 from domain.problems import did_you_mean
-from terminal.outcome import Exit, Refusal, print_json
+from terminal.outcome import PIPED, Exit, Refusal, print_json
 from terminal.session import Session
 from terminal.signs import RUN_SIGNS, STYLES, status_text
 from terminal.text import one_line, plain, seconds
@@ -30,12 +30,10 @@ ATTENTION = {
     "key": "mend",
     "budget": "limit",
     "approval": "approve",
+    "right": "no right",
     "failure": "failed",
 }
 """What a run asks attention for, in the few words of a list."""
-
-PIPED = 160
-"""Columns where nobody said how many: a pipe has room for everything."""
 
 
 async def list_runs(

@@ -18,7 +18,7 @@ from domain.consent import dollars
 from domain.models import Pace, RunStatus, TaskStatus
 from domain.picture import Picture
 from terminal.rows import Row, laid_out, row_of, wait_text
-from terminal.signs import SIGNS, STYLES, mode_of, status_text, words_of
+from terminal.signs import SIGNS, STYLES, census_words, mode_of, status_text, words_of
 from terminal.text import counted, cut, local_time, one_line, plain, seconds, wrapped
 
 S = TaskStatus
@@ -33,6 +33,9 @@ GROUPS = (("at work", (S.RUNNING,)), ("waiting", (S.WAITING,)), ("failed", BAD))
 """Tasks that have a line each."""
 FOLDED = (S.READY, S.PENDING, *GONE, S.SUCCEEDED)
 """Tasks that have a line together."""
+
+PLANS_SHOWN = 4
+"""Plans inside the plan that have a line each."""
 
 HELP = "Ctrl-C leaves, and the run goes on; twice cancels it."
 
@@ -51,7 +54,7 @@ class LiveView:
 
     def lines(self, width: int, height: int) -> list[Text]:
         """At most so many lines, none wider than the width."""
-        top = [*self._head(width), *self._census(width, most=2), *self._sentences(width)]
+        top = [*self._head(width), *self._census(width, most=2), *self._plans(width), *self._sentences(width)]
         bottom = self._bottom(width, height)
         if height >= TIGHT:
             top, bottom = [*top, Text()], [Text(), *bottom] if bottom else []
@@ -107,6 +110,13 @@ class LiveView:
         if (charged := self.picture.bills.all) is not None and charged.actual:
             words.append(Text(dollars(charged.actual), "dim"))
         return _packed(words, width, most)
+
+    def _plans(self, width: int) -> list[Text]:
+        """How far the plans inside the plan are: those that go on first."""
+        found = sorted(self.picture.plans.items(), key=lambda each: each[1].ended == each[1].total)
+        lines = [Text(cut(f"  {plain(id)}: {census_words(census)}", width), "dim") for id, census in found]
+        more = [Text(cut(f"  … {len(lines) - PLANS_SHOWN:,} more plans inside", width), "dim")]
+        return lines if len(lines) <= PLANS_SHOWN else [*lines[:PLANS_SHOWN], *more]
 
     def _sentences(self, width: int) -> list[Text]:
         """Why the run does not get on: what is wrong around it, or what it waits for."""

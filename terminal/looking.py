@@ -1,22 +1,19 @@
-"""`status`, `watch`, `events`: a run as it is, as it goes, and as it went."""
+"""`status` and `watch`: a run as it is, and as it goes."""
 
 from __future__ import annotations
 
-import sys
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
 
 from client import RunClient
-from domain.events import to_envelope
 from domain.picture import Picture
 from domain.report import Report
 from terminal.following import follow as follow_run
-from terminal.outcome import Exit, print_json, print_line
+from terminal.outcome import Exit, print_json
 from terminal.session import Session
 from terminal.show import show_report
-from terminal.show_event import event_line, event_type
 from terminal.show_task import show_question, show_task
 from terminal.tasks import unknown_task
 
@@ -43,24 +40,6 @@ async def watch(session: Session, words: str, limit: timedelta | None, *, as_jso
     if not client.online:
         session.check_current(client, await client.picture(run))
     return await follow_run(session, client, run, limit, as_json=as_json, as_lines=as_json)
-
-
-async def events(
-    session: Session, words: str, *, type: str | None, since: datetime | None, follow: bool, as_json: bool
-) -> Exit:
-    """What happened, line by line."""
-    wanted = event_type(type)
-    client = await session.reader()
-    run = await client.resolve(words)
-    follow = follow and client.online
-    async for event in client.events(run, follow=follow):
-        if (wanted is None or event.type is wanted) and (since is None or event.time >= since):
-            if as_json:
-                print_line(to_envelope(run, event))
-            else:
-                sys.stdout.write(f"{event_line(event)}\n")
-                sys.stdout.flush()
-    return Exit.DONE
 
 
 async def _show_task(

@@ -27,6 +27,9 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
+PIPED = 160
+"""Columns where nobody said how many: a pipe has room for everything."""
+
 BY_STATUS = {
     RunStatus.COMPLETED: Exit.DONE,
     RunStatus.DEGRADED: Exit.DEGRADED,
@@ -79,8 +82,13 @@ def print_json(document: dict[str, Any]) -> None:
 
 def print_line(document: dict[str, Any]) -> None:
     """One line of JSON Lines on stdout, at once."""
-    sys.stdout.write(_encoded(document) + "\n")
+    sys.stdout.write(one_line_of_json(document) + "\n")
     sys.stdout.flush()
+
+
+def one_line_of_json(document: dict[str, Any]) -> str:
+    """One line of JSON Lines, for who writes several at once."""
+    return _encoded(document)
 
 
 def _encoded(document: dict[str, Any], indent: int | None = None) -> str:

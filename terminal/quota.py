@@ -11,8 +11,7 @@ from rich.console import Console
 
 from quotas import PATIENCE, FoundBank, find_banks
 from runtime import Mode, connect, queue_of
-from terminal.listing import PIPED
-from terminal.outcome import Exit, Refusal, print_json
+from terminal.outcome import PIPED, Exit, Refusal, print_json
 from terminal.session import Session
 from terminal.show_quota import show_quota
 from terminal.text import plain

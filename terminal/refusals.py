@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from temporalio.service import RPCError
 
+from bookmarks import ReaderRefused
 from client import OtherPlan, SteeringRefused, UnknownRun
 from heritage import HeritageRefused
 from payloads import PayloadTooLarge
 from runtime import CannotDo
+from sealing import WrongKey
 from store import StoreError, StoreUnavailable
 from terminal.outcome import Exit, Refusal
 
@@ -22,7 +24,7 @@ def refusal_of(error: Exception) -> Refusal:
         case StoreUnavailable():
             message = f"{str(error)[0].upper()}{str(error)[1:]}. ./starter.py doctor tells what is wrong with it."
             return Refusal(message, code="store", exit=Exit.CANNOT)
-        case CannotDo() | StoreError() | SteeringRefused() | HeritageRefused():
+        case CannotDo() | StoreError() | SteeringRefused() | HeritageRefused() | WrongKey() | ReaderRefused():
             return Refusal(str(error), code="cannot_do", exit=Exit.CANNOT)
         case RPCError():
             message = f"Temporal did not do it: {error.message}. Is this home up? See ./starter.py up."

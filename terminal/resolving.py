@@ -14,6 +14,7 @@ from domain import deadlines, durations
 from domain.models import Approval, Deadline, Form, Need
 from domain.planning import Planned
 from domain.prices import money
+from terminal.show_rights import rights_document
 from terminal.text import plain
 
 
@@ -26,13 +27,16 @@ def values_of_plan(planned: Planned) -> dict[str, Any]:
         "deadline": _deadline(plan.deadline),
         "budget_usd": money(plan.budget) if plan.budget is not None else None,
         "on_budget": plan.on_budget if plan.budget is not None else None,
+        "region": plan.region,
     }
 
 
 def values_of_tasks(planned: Planned) -> list[dict[str, Any]]:
     """Every task with its effective values and where each of them comes from."""
     values = []
-    dependants = Counter(need.task for task in planned.plan.tasks for need in task.needs)
+    needs = (need for task in planned.plan.tasks for need in task.told_of)
+    dependants = Counter(need.task for need in needs if need.form is not Form.NAME)
+    rights = {agent.called: rights_document(agent) for agent in planned.plan.agents}
     for task in planned.plan.tasks:
         sources = dict(planned.sources.get(task.id, {}))
         effective = {
@@ -43,13 +47,20 @@ def values_of_tasks(planned: Planned) -> list[dict[str, Any]]:
             "time_limit": durations.written(task.time_limit) if task.time_limit is not None else None,
             "attempts": task.attempts,
             "max_tokens": task.max_tokens,
+            "budget_usd": money(task.budget) if task.budget is not None else None,
             "latency": task.latency.value,
             "needs": {need.task: _edge(need, dependants[need.task]) for need in task.needs},
             "quorum": task.quorum,
+            "merge": task.merge or None,
             "approval": _approval(task.approval, sources),
+            "schema": task.schema_,
+            "review": task.review.model_dump() if task.review is not None else None,
+            "expect": task.expect.model_dump(mode="json") if task.expect is not None else None,
             "type": task.type,
             "files": [file.path for file in task.files],
+            "rights": rights[task.agent],
         }
+        sources |= {"rights": "agent"} if rights[task.agent] is not None else {}
         values.append({"id": task.id, **effective, "sources": sources})
     return values
 

@@ -51,14 +51,18 @@ class Session:
             sys.stderr.write(f"{problem}\n")
         return RunClient(await connect(self.settings), open_store(self.settings.store))
 
-    async def reader(self) -> RunClient:
-        """A client for looking: of a home that is down it reads what the store knows. It starts nothing."""
+    async def reader(self, *, online: bool = True) -> RunClient:
+        """A client for looking: of a home that is down it reads what the store knows. It starts nothing.
+
+        Who needs the store alone does without a server that may not answer.
+        """
         if self.settings.home.exists() and not self.settings.home.is_dir():
             raise CannotDo(f"The home {self.settings.home} is not a folder. Choose another by --home.")
         local = "://" not in self.settings.store
         if local and not Path(self.settings.store).is_dir():
             raise UnknownRun(f"there are no runs in this home ({self.settings.home})")
-        return RunClient(await connect(self.settings) if self.is_up() else None, open_store(self.settings.store))
+        server = await connect(self.settings) if online and self.is_up() else None
+        return RunClient(server, open_store(self.settings.store))
 
     def check_current(self, client: RunClient, picture: Picture) -> None:
         """A run that had not ended can be told of only by a server."""

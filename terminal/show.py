@@ -15,10 +15,10 @@ from domain.models import TaskStatus
 from domain.report import Attention, Report, TaskReport
 from domain.waits import Wait
 from terminal.rows import wait_text
-from terminal.show_cost import cost_cell, cost_lines
+from terminal.show_cost import cost_cell, cost_lines, plan_cost
 from terminal.show_reuse import reuse_lines
 from terminal.show_tempo import tempo_lines
-from terminal.signs import SIGNS, STYLES, mode_of, status_text, words_of
+from terminal.signs import SIGNS, STYLES, census_words, mode_of, status_text, words_of
 from terminal.text import counted, one_line, plain, seconds, short
 
 LISTED = 100
@@ -67,11 +67,14 @@ def show_report(console: Console, report: Report, *, hints: list[str], starter: 
             status_text(report.status),
             " ",
             mode_of(simulated=report.simulated, provider=report.provider),
+            f" in {plain(report.region)}" if report.region is not None else "",
             f"  {report.census.succeeded:,} of {counted(report.census.total, 'task')} succeeded "
             f"in {seconds(report.duration_s) or 'no time yet'}, "
             f"{tokens.input:,} tokens in, {tokens.output:,} out{more}",
         )
     )
+    for each in report.plans:
+        console.print(Text(f"  {plain(each.id)}: {census_words(each.census)}{plan_cost(each)}", "dim"))
     for line in cost_lines(report):
         console.print(Text(line))
     for line in [*reuse_lines(report), *tempo_lines(report)]:
@@ -175,4 +178,5 @@ def _ask_for_attention(console: Console, report: Report, starter: str) -> None:
 
 def remedy(found: Attention, starter: str) -> str:
     """What to do, as it is typed; what no command can do is a sentence."""
-    return f"{starter} {plain(found.do)}" if found.kind in {"approval", "failure", "stall"} else plain(found.do)
+    typed = found.kind in {"approval", "right", "failure", "stall"}
+    return f"{starter} {plain(found.do)}" if typed else plain(found.do)

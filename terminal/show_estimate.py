@@ -50,7 +50,7 @@ def show_estimate(console: Console, estimate: Estimate, consent: Consent, mode: 
 
 def estimate_line(estimate: Estimate, mode: Mode) -> str:
     """The estimate in one line, as it stands above a run."""
-    condition = " if it were not simulated" if mode is Mode.SIMULATED else ""
+    condition = ", with simulated answers" if mode is Mode.SIMULATED else ""
     return f"Estimate{condition}: {in_all(estimate)}"
 
 

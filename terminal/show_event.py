@@ -2,43 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from domain.event_filter import of_type
 from domain.events import Event, EventType
 from domain.problems import did_you_mean
+from domain.refusals import Refusal as RightRefused
 from terminal.outcome import Exit, Refusal
 from terminal.text import counted, one_line, plain
 
 
-def event_type(name: str | None) -> EventType | None:
-    """The type that is asked for, or all."""
-    if name is None:
-        return None
+def event_types(patterns: Sequence[str]) -> tuple[str, ...]:
+    """The types that are asked for, as names or patterns. One that fits none that there is would wait for ever."""
     known = [type.value for type in EventType]
-    if name not in known:
-        hint = did_you_mean(name, known)
-        message = f"--type {name!r} is no type of event{f': {hint}' if hint else '.'} There are {', '.join(known)}."
-        raise Refusal(message, code="usage", exit=Exit.WRONG)
-    return EventType(name)
+    for pattern in patterns:
+        if not any(of_type(name, pattern) for name in known):
+            hint = did_you_mean(pattern, known)
+            there = f"There are {', '.join(known)}; task. and *.completed stand for several."
+            message = f"--type {pattern!r} is no type of event{f': {hint}' if hint else '.'} {there}"
+            raise Refusal(message, code="usage", exit=Exit.WRONG)
+    return tuple(patterns)
 
 
-def event_line(event: Event) -> str:
-    """Local time, number, type, task, and what is known of it in words."""
+def event_line(event: Event, run: str | None = None) -> str:
+    """Local time, the run where there are several, number, type, task, and what is known of it in words."""
     local = event.time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
     words = one_line(_words(event), 300)
-    return f"{local}  {event.number:>5}  {event.type:16} {plain(event.task or ''):24} {words}".rstrip()
+    whose = f"  {plain(run)}" if run else ""
+    return f"{local}{whose}  {event.number:>5}  {event.type:16} {plain(event.task or ''):24} {words}".rstrip()
 
 
 def _words(event: Event) -> str:
     """What is told in words, then whatever else the event carries."""
     data: dict[str, Any] = dict(event.data)
-    words = _of_task(event.type, data) if event.type.startswith("task.") else _of_run(event.type, data)
+    words = _OF.get(event.type.partition(".")[0], _of_run)(event.type, data)
     return ", ".join(
         [*([words] if words else []), *(f"{name} {_flat(value)}" for name, value in data.items() if value)]
     )
 
 
-def _of_run(type: EventType, data: dict[str, Any]) -> str:  # noqa: PLR0911  one for each kind
+def _of_run(type: str, data: dict[str, Any]) -> str:  # noqa: PLR0911  one for each kind
     match type:
         case EventType.RUN_STARTED if {"tasks", "max_concurrency"} <= data.keys():
             waves = " in waves" if data.pop("mode", None) == "waves" else ""
@@ -61,7 +65,7 @@ def _of_run(type: EventType, data: dict[str, Any]) -> str:  # noqa: PLR0911  one
     return ""
 
 
-def _of_task(type: EventType, data: dict[str, Any]) -> str:
+def _of_task(type: str, data: dict[str, Any]) -> str:
     match type:
         case EventType.TASK_STARTED if "reserved_usd" in data:
             return f"${data.pop('reserved_usd')} set aside"
@@ -73,6 +77,46 @@ def _of_task(type: EventType, data: dict[str, Any]) -> str:
         case EventType.TASK_COMPLETED | EventType.TASK_FAILED | EventType.TASK_SKIPPED | EventType.TASK_SETTLED:
             return _end(data)
     return ""
+
+
+def _of_right(_: str, data: dict[str, Any]) -> str:
+    if not {"agent", "right", "thing"} <= data.keys():
+        return ""
+    refused = RightRefused.model_validate(data)
+    data.clear()
+    return refused.sentence
+
+
+def _of_call(_: str, data: dict[str, Any]) -> str:
+    """A call: who asked whom, what came of it, what it took; then the hashes."""
+    if "model" not in data:
+        return ""
+    who, attempt = data.pop("agent", None), data.pop("attempt", 1)
+    step, request = data.pop("step", 1), data.pop("request", 1)
+    error, tokens, unsettled = data.pop("error", None), data.pop("tokens", None) or {}, data.pop("unsettled", None)
+    cost, most = data.pop("cost_usd", None), data.pop("unsettled_usd", None)
+    data.pop("at", None)
+    parts = [
+        f"{who or 'somebody'} asked {data.pop('model')}",
+        error or "answered",
+        f"step {step}" if step > 1 else "",
+        f"attempt {attempt}" if attempt > 1 else "",
+        f"request {request}" if request > 1 else "",
+        f"{tokens.get('input', 0):,} tokens in, {tokens.get('output', 0):,} out" if any(tokens.values()) else "",
+        f"${cost}" if cost else "",
+        f"up to ${most} more" if most else f"up to {unsettled['output']:,} more out" if unsettled else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _of_review(_: str, data: dict[str, Any]) -> str:
+    if not {"by", "accepted", "try"} <= data.keys():
+        return ""
+    said = "accepted" if data.pop("accepted") else "did not accept"
+    return f"{data.pop('by')} {said} answer {data.pop('try')}"
+
+
+_OF = {"call": _of_call, "review": _of_review, "right": _of_right, "task": _of_task}
 
 
 def _wall(data: dict[str, Any]) -> str:
@@ -101,7 +145,8 @@ def _end(data: dict[str, Any]) -> str:
         f"{tokens['input']:,} tokens in, {tokens['output']:,} out" if tokens and any(tokens.values()) else "",
         f"up to {unsettled['output']:,} more out" if unsettled and any(unsettled.values()) else "",
         counted(size, "byte") if size else "",
-        f"summed up in {summary:,}{' by a call of its own' if aside else ''}" if summary else "",
+        f"summed up in {summary:,}" if summary else "",
+        f"{counted(len(aside), 'call')} beside it" if aside else "",
     ]
     return ", ".join(part for part in parts if part)
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from domain.quota.terms import MEASURES
-from domain.quota.view import LaneView, QuotaView, window_words
+from domain.quota.view import LaneView, QuotaView, day_words, window_words
 from terminal.text import counted, local_time, plain, short, until_text
 
 NARROW = 80
@@ -35,6 +35,9 @@ def show_quota(console: Console, account: str, mode: str, view: QuotaView, now: 
 
 def _parts(view: QuotaView, now: datetime, *, narrow: bool) -> Iterator[Table | Text]:
     """What there is to show: an empty part is left out."""
+    if view.day is not None:
+        used_up = view.day.spent_usd + view.day.held_usd >= view.day.limit_usd
+        yield Text(day_words(view.day), "yellow" if used_up else "")
     if any(lane.limits for lane in view.lanes.values()):
         yield _limits(view, narrow=narrow)
     for name, lane in view.lanes.items():

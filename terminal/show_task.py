@@ -13,6 +13,7 @@ from domain.consent import dollars
 from domain.models import Input, Task, TaskStatus
 from domain.report import Decision, TaskReport
 from terminal.rows import wait_text
+from terminal.show_cost import spared_words
 from terminal.show_reuse import reused_words
 from terminal.signs import status_text
 from terminal.text import counted, local_time, one_line, plain, seconds, short
@@ -36,6 +37,8 @@ def _facts(task: TaskReport, planned: Task, now: datetime) -> Iterator[tuple[str
     yield "task", plain(task.id)
     yield "state", _state(task, now)
     yield "agent", task.agent
+    if task.region is not None:
+        yield "region", plain(task.region)
     if task.type:
         yield "type", plain(task.type)
     yield "attempts", f"{task.attempts} of {planned.attempts}, each at most {seconds(task.timeout_s)}"
@@ -48,10 +51,7 @@ def _facts(task: TaskReport, planned: Task, now: datetime) -> Iterator[tuple[str
         since = local_time(datetime.fromisoformat(task.wait.since), now) if task.wait.since else None
         yield "waits", one_line(wait_text(task.wait, now), 500) + (f" (since {since})" if since else "")
     yield from _history(task, now)
-    if task.error is not None:
-        again = "may be tried again" if task.error.retryable else "trying again would not help"
-        hint = f" ({again})" if task.status in {TaskStatus.FAILED, TaskStatus.TIMED_OUT} else ""
-        yield "error", f"{task.error.type}: {one_line(task.error.message, 500)}{hint}"
+    yield from _reasons(task)
     if task.cause is not None and task.cause != task.id:
         yield "because of", plain(task.cause)
     if task.output_ref is not None:
@@ -64,12 +64,27 @@ def _facts(task: TaskReport, planned: Task, now: datetime) -> Iterator[tuple[str
         yield "summary", one_line(task.summary, 700)
 
 
+def _reasons(task: TaskReport) -> Iterator[tuple[str, str]]:
+    """Why it did not succeed, or not in all."""
+    if task.error is not None:
+        again = "may be tried again" if task.error.retryable else "trying again would not help"
+        hint = f" ({again})" if task.status in {TaskStatus.FAILED, TaskStatus.TIMED_OUT} and not task.refused else ""
+        yield "error", f"{task.error.type}: {one_line(task.error.message, 500)}{hint}"
+    for refused in task.refused:
+        yield "refused", one_line(refused.sentence, 500)
+        if refused.remedy is not None:
+            yield "", one_line(refused.remedy, 500)
+
+
 def _costs(task: TaskReport) -> Iterator[tuple[str, str]]:
     if any(task.tokens.model_dump().values()):
         yield "tokens", _tokens(task)
     if task.cost_usd is not None and (task.cost_usd or task.estimate_usd):
         likely = f" (likely: {dollars(task.estimate_usd)})" if task.estimate_usd is not None else ""
-        yield "cost", f"{dollars(task.cost_usd)}{likely}"
+        vain = f", {dollars(task.retries_usd)} of it for attempts in vain" if task.retries_usd else ""
+        yield "cost", f"{dollars(task.cost_usd)}{likely}{vain}"
+    if spared := spared_words(task.savings):
+        yield "saved", spared
     if any((most := task.unsettled).model_dump().values()):
         worth = f", {dollars(task.unsettled_usd)}" if task.unsettled_usd else ""
         yield "unsettled", f"up to {most.input:,} in and {most.output:,} out more{worth}, for attempts in vain"
@@ -79,6 +94,11 @@ def _history(task: TaskReport, now: datetime) -> Iterator[tuple[str, str]]:
     """What a person said of it, and what was tried in vain."""
     if task.approval is not None:
         yield "approval", _decision(task.approval, now)
+    for review in task.reviews:
+        yield (
+            "review",
+            f"{plain(review.by)} {'accepted' if review.accepted else 'did not accept'} answer {review.number}",
+        )
     for attempt in task.tries:
         at = local_time(datetime.fromisoformat(attempt.at), now)
         yield f"attempt {attempt.attempt}", one_line(f"{at}  {attempt.error.type}: {attempt.error.message}", 500)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from domain.models import RunStatus, TaskStatus
+from domain.progress import Census
 from terminal.text import plain
 
 STYLES = {
@@ -17,6 +18,7 @@ STYLES = {
     "PENDING": "dim",
     "FAILED": "bold red",
     "TIMED_OUT": "red",
+    "PLANNING": "cyan",
     "SKIPPED": "magenta",
     "CANCELLED": "magenta",
     "NOT_STARTED": "dim",
@@ -46,6 +48,7 @@ RUN_SIGNS = {
     RunStatus.CANCELLED: "■",
     RunStatus.PAUSED: "‖",
     RunStatus.WAITING: "◷",
+    RunStatus.PLANNING: "●",
     RunStatus.RUNNING: "●",
     RunStatus.STALLED: "!",
     RunStatus.DEADLINE_PASSED: "◔",
@@ -72,3 +75,11 @@ def status_text(status: RunStatus | TaskStatus) -> Text:
 def words_of(status: TaskStatus) -> str:
     """A state as a word in a sentence: timed out, not started."""
     return "at work" if status is TaskStatus.RUNNING else status.value.lower().replace("_", " ")
+
+
+def census_words(census: Census) -> str:
+    """How far some tasks are, in a line."""
+    counts = census.model_dump()
+    states = [status for status in TaskStatus if counts[status.value.lower()]]
+    words = ", ".join(f"{counts[status.value.lower()]:,} {words_of(status)}" for status in states)
+    return f"{census.ended:,} of {census.total:,} ended: {words}"

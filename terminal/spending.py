@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from rich.console import Console
@@ -16,6 +17,7 @@ from domain.problems import did_you_mean
 from domain.spending import WAYS, By, SpendingLine, spending_of, sum_of
 from terminal.outcome import Exit, Refusal, print_json
 from terminal.session import Session
+from terminal.show_cost import spared_words
 from terminal.text import counted, plain
 
 
@@ -63,6 +65,8 @@ def _show(lines: list[SpendingLine], whole: SpendingLine, by: By) -> None:
     for line in lines:
         table.add_row(Text(plain(line.name)), *_cells(line).values())
     console.print(table)
+    for sentence in _sentences(whole):
+        console.print(Text(sentence, "dim"))
     if whole.unsettled_usd:
         more = f"and up to {dollars(whole.unsettled_usd)} more, for attempts in vain that nobody told the cost of"
         console.print(Text(more, "dim"))
@@ -71,6 +75,21 @@ def _show(lines: list[SpendingLine], whole: SpendingLine, by: By) -> None:
             f"The cost of {counted(whole.unpriced, 'run')} is not known: run before 0.5.0, or with a model that has "
             "no price.\n"
         )
+
+
+def _sentences(whole: SpendingLine) -> Iterator[str]:
+    """What attempts in vain cost and what was saved, of live runs and of simulated ones."""
+    for kind, retries, savings in (
+        ("paid", whole.retries_usd, whole.savings),
+        ("simulated", whole.simulated_retries_usd, whole.simulated_savings),
+    ):
+        parts = [
+            f"attempts in vain cost {dollars(retries)}" if retries else "",
+            f"reused results saved {dollars(savings.reuse_usd)}" if savings.reuse_usd else "",
+            spared_words(savings),
+        ]
+        if any(parts):
+            yield f"{kind}: {', '.join(filter(None, parts))}"
 
 
 def _cells(line: SpendingLine) -> dict[str, str]:

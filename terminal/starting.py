@@ -17,16 +17,19 @@ import embedded
 from client import RunClient, UnknownRun
 from domain.models import Pace
 from domain.planning import Planned
-from heritage import NOTHING, Heritage, reused
+from domain.regions import needed
+from heritage import NOTHING, Heritage, regrown, reused
 from pollers import workers_on
 from prices import priced
+from regional_workers import deserted, told
 from runtime import Credentials, Mode, Settings, connect, queue_of, temporal_settings
 from store import RUN_ID, shown_location
+from terminal.beginnings import check_room
 from terminal.estimating import Offer, ask_for, exists, offer_for
 from terminal.following import follow
 from terminal.lease import Lease
 from terminal.outcome import Exit, Refusal, print_json
-from terminal.plans import part_of, read_plan
+from terminal.plans import Written, part_of, read_plan
 from terminal.scripts import check_simulated, follow_script, read_script_file
 from terminal.session import Session, mode_now
 from terminal.show_estimate import estimate_line
@@ -56,7 +59,7 @@ class Order:
     @classmethod
     def read(
         cls,
-        plan: str,
+        plan: Written | str,
         *,
         params: Mapping[str, str],
         agents: Path | None,
@@ -67,6 +70,7 @@ class Order:
         script: Path | None,
         settings: Settings,
         budget: Decimal | None = None,
+        region: str | None = None,
         agreed: bool = False,
         reuse: str | None = None,
         only: Sequence[str] = (),
@@ -82,7 +86,9 @@ class Order:
             max_concurrency=max_concurrency,
             mode=pace,
             budget=budget,
+            region=region,
             settings=settings,
+            live=mode is Mode.LIVE,
         )
         planned = part_of(planned, only) if only else planned
         text = read_script_file(script) if script is not None else None
@@ -91,17 +97,20 @@ class Order:
 
 async def run(session: Session, order: Order, *, limit: timedelta | None, as_json: bool) -> Exit:
     """Up, submit, watch, report. What this started is stopped again when nobody needs it any more."""
+    check_room(session.settings)
     order = await with_results(session, order)
     offer = await agree(session, order)
-    _announce(session, order)
+    announce(session, order)
     async with session.up(order.mode):
         client = await session.client()
-        id = await _hand_over(session, client, order, offer)
+        await _tell_of_deserted_regions(session, order)
+        id = await hand_over(session, client, order, offer)
         return await follow(session, client, id, limit, as_json=as_json)
 
 
 async def submit(session: Session, order: Order, *, as_json: bool) -> Exit:
     """Up if needed, start, leave. The home stays up until `down`, whoever had started it."""
+    check_room(session.settings)
     order = await with_results(session, order)
     offer = await agree(session, order)
     id, end = await leave_running(session, order, offer)
@@ -121,17 +130,19 @@ async def leave_running(
     session: Session, order: Order, offer: Offer | None = None
 ) -> tuple[str, dict[str, Any] | None]:
     """Bring the home up if needed and start the run: its id and, when a run of that id had ended before, how."""
-    _announce(session, order)
+    check_room(session.settings)
+    announce(session, order)
     embedded.prepare_home(session.settings.home)
     with Lease(session.settings.home) as lease:
         if temporal_settings() is None:
             await embedded.up(session.settings, order.mode)
         else:
-            await _tell_if_nobody_works(session, order.mode)
+            await _tell_if_nobody_works(session, order)
         client = await session.client()
+        await _tell_of_deserted_regions(session, order)
         # Before it is started: one of which everything is taken over ends at once.
         end = await client.end(order.id) if order.id is not None and RUN_ID.fullmatch(order.id) else None
-        id = await _hand_over(session, client, order, offer)
+        id = await hand_over(session, client, order, offer)
         lease.forget()  # what a `run` had started for itself is needed by this run now
     return id, end
 
@@ -162,11 +173,24 @@ async def with_results(session: Session, order: Order) -> Order:
         raise Refusal(message, code="usage", exit=Exit.WRONG)
     before = await reader.picture(run)
     simulated = order.mode is Mode.SIMULATED
-    return replace(order, heritage=await reused(reader, order.planned.plan, before, simulated=simulated))
+    planned = replace(order.planned, plan=await regrown(reader, order.planned.plan, before))
+    heritage = await reused(reader, planned.plan, before, simulated=simulated)
+    return replace(order, planned=planned, heritage=heritage)
 
 
-async def _tell_if_nobody_works(session: Session, mode: Mode) -> None:
+async def _tell_of_deserted_regions(session: Session, order: Order) -> None:
+    """The same of every region that the plan names: `up` starts no worker of one."""
+    with suppress(RPCError):
+        regions = needed(order.planned.plan)
+        for queue in await deserted(await connect(session.settings), order.mode, regions) if regions else ():
+            sys.stderr.write(f"{told(queue, session.starter)}\n")
+
+
+async def _tell_if_nobody_works(session: Session, order: Order) -> None:
     """A hint, and no more: when it cannot be known, the run is started all the same."""
+    mode = order.mode
+    if order.planned.plan.region is not None:
+        return  # it needs the workers of its region alone
     with suppress(RPCError):
         if not await workers_on(await connect(session.settings), queue_of(mode)):
             sys.stderr.write(
@@ -175,7 +199,8 @@ async def _tell_if_nobody_works(session: Session, mode: Mode) -> None:
             )
 
 
-def _announce(session: Session, order: Order) -> None:
+def announce(session: Session, order: Order) -> None:
+    """What to know before a run is begun: doubts about its plan, what it takes over, what is started for it."""
     for warning in order.planned.warnings:
         sys.stderr.write(f"{warning}\n")
     if (before := order.heritage.reuses) is not None:
@@ -198,7 +223,8 @@ async def agree(session: Session, order: Order) -> Offer:
     return offer
 
 
-async def _hand_over(session: Session, client: RunClient, order: Order, offer: Offer | None) -> str:
+async def hand_over(session: Session, client: RunClient, order: Order, offer: Offer | None) -> str:
+    """Start the run at a home that is up; its id."""
     if order.script is not None:
         await follow_script(embedded.simulator_url(session.settings), order.planned.plan.name, order.script)
     simulated = order.mode is Mode.SIMULATED

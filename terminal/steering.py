@@ -39,8 +39,7 @@ async def steer(session: Session, words: str, wish: Wish, *, as_json: bool) -> E
     """Have a run changed, and tell what came of it."""
     if wish.verb == "set" and wish.max_concurrency is None and wish.budget is None:
         raise Refusal("Say what to set: --max-concurrency N or --budget USD.", code="usage", exit=Exit.WRONG)
-    if len(wish.note or "") > NOTE_LIMIT:
-        raise Refusal(f"--note takes at most {NOTE_LIMIT:,} characters.", code="usage", exit=Exit.WRONG)
+    check_note(wish.note)
     client = await session.reader()
     run = await client.resolve(words)
     picture = await client.picture(run)
@@ -72,7 +71,7 @@ async def steer(session: Session, words: str, wish: Wish, *, as_json: bool) -> E
 
 async def _ask(client: RunClient, picture: Picture, wish: Wish) -> Steered:
     run = picture.run
-    who: dict[str, Any] = {"by": _who(), "note": wish.note}
+    who: dict[str, Any] = {"by": person_here(), "note": wish.note}
     tasks = tasks_named(picture, wish.tasks)
     if len(tasks) > AT_ONCE:
         message = f"These are {len(tasks):,} tasks; one change takes {AT_ONCE:,} at most."
@@ -102,7 +101,13 @@ def _tell(run: str, verb: str, steered: Steered, trouble: str | None, *, as_json
     sys.stderr.write(f"{verb} {run}: {ended(plain(steered.done))} {trouble or ''}".rstrip() + "\n")
 
 
-def _who() -> str:
+def check_note(note: str | None) -> None:
+    """Refuse a note that is too long to be kept."""
+    if len(note or "") > NOTE_LIMIT:
+        raise Refusal(f"--note takes at most {NOTE_LIMIT:,} characters.", code="usage", exit=Exit.WRONG)
+
+
+def person_here() -> str:
     """The name of the person at this terminal; a container may have none."""
     try:
         return getpass.getuser()

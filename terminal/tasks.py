@@ -1,4 +1,4 @@
-"""Tasks of a run by the words of a person: an id, or the name of a fan-out for all its items."""
+"""Tasks of a run by the words of a person: an id, or the name of a fan-out or of a plan inside for all its tasks."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def tasks_named(picture: Picture, words: Iterable[str]) -> list[str]:
 
 
 def items_of(name: str, known: Iterable[str]) -> list[str]:
-    """The tasks of a fan-out."""
-    return [id for id in known if id.startswith(f"{name}[")]
+    """The tasks of a fan-out, or of a plan inside the plan."""
+    return [id for id in known if id.startswith((f"{name}[", f"{name}/"))]
 
 
 def unknown_task(run: str, word: str, known: Collection[str]) -> Refusal:

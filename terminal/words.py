@@ -12,7 +12,8 @@ import typer
 
 from domain.durations import duration
 from domain.models import Pace
-from domain.problems import did_you_mean
+from domain.problems import Mistake, did_you_mean
+from domain.regions import checked
 from terminal import completing
 from terminal.outcome import Exit, Refusal
 
@@ -24,7 +25,31 @@ Debug = Annotated[bool, typer.Option("--debug", metavar="", help="Show traceback
 RunWords = Annotated[
     str, typer.Argument(metavar="RUN", help="An id, a unique prefix, or 'latest'.", autocompletion=completing.runs)
 ]
-PlanFile = Annotated[str, typer.Argument(metavar="PLAN", help="A plan file, or - for standard input.")]
+ChangedPlan = Annotated[str, typer.Argument(metavar="PLAN", help="The whole plan as it should be now, or - for stdin.")]
+PlanFile = Annotated[
+    str | None, typer.Argument(metavar="[PLAN]", help="A plan file, or - for standard input.", show_default=False)
+]
+PlaybookName = Annotated[
+    str | None,
+    typer.Option(
+        "--playbook",
+        metavar="NAME",
+        help="A playbook in place of a plan: ./starter.py playbooks shows them.",
+        autocompletion=completing.playbooks,
+    ),
+]
+GoalText = Annotated[
+    str | None,
+    typer.Option(
+        "--goal", metavar="TEXT", help="What you want, in place of a plan: a planner makes it. - for standard input."
+    ),
+]
+MaxTasks = Annotated[
+    int | None,
+    typer.Option(
+        "--max-tasks", metavar="N", min=1, max=1_000, help="Tasks that the plan of a goal may have; 50 if not said."
+    ),
+]
 TaskId = Annotated[str | None, typer.Argument(metavar="[TASK]", help="One task of it.")]
 Tasks = Annotated[
     list[str],
@@ -48,10 +73,20 @@ PaceWord = Annotated[
 Simulate = Annotated[
     bool, typer.Option("--simulate", metavar="", help="Use the simulator even when there are credentials.")
 ]
+Anyway = Annotated[
+    bool, typer.Option("--anyway", metavar="", help="Start changed code or another server though open runs may stall.")
+]
+Foreground = Annotated[
+    bool, typer.Option("--foreground", metavar="", help="Stay, and bring the home down at the end: for systemd.")
+]
 Script = Annotated[
     Path | None, typer.Option("--script", metavar="FILE", help="What the simulator does to this plan's requests.")
 ]
 Budget = Annotated[str | None, typer.Option("--budget", metavar="USD", help="What it may cost at most.")]
+Region = Annotated[
+    str | None, typer.Option("--region", metavar="NAME", help="Only workers of this region do anything for it.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", metavar="", help="Show what would change, and change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", metavar="", help="Start, whatever it will likely cost.")]
 Limit = Annotated[str | None, typer.Option("--timeout", metavar="30m", help="Stop waiting, not the run.")]
 Reuse = Annotated[
@@ -92,6 +127,14 @@ def pace_of(word: str | None) -> Pace | None:
     raise Refusal(message, code="usage", exit=Exit.WRONG)
 
 
+def region_word(text: str | None) -> str | None:
+    """The name of a region."""
+    try:
+        return checked(text) if text is not None else None
+    except Mistake as mistake:
+        raise Refusal(f"--region {text!r} {mistake}.", code="usage", exit=Exit.WRONG) from None
+
+
 def budget_of(text: str | None) -> Decimal | None:
     """An amount of US dollars."""
     if text is None:
@@ -110,6 +153,14 @@ def limit_of(text: str | None) -> timedelta | None:
         return duration(text)
     except ValueError as error:
         raise Refusal(f"--timeout {text!r} {error}.", code="usage", exit=Exit.WRONG) from None
+
+
+def age_of(text: str) -> timedelta:
+    """How old something must be."""
+    try:
+        return duration(text)
+    except ValueError as error:
+        raise Refusal(f"--older-than {text!r} {error}.", code="usage", exit=Exit.WRONG) from None
 
 
 def time_of(text: str | None) -> datetime | None:

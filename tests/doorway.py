@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -13,15 +13,19 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from activities.agent import AgentActivities
+from activities.batch_lookout import Lookout
 from activities.board import Board
 from activities.claude import Claude
 from activities.contract import AgentRequest
 from activities.gate import Gate, Standing
 from activities.meter import Meter, OpenMeter
 from activities.room import RESERVE
-from domain.models import Agent, Answered, Failed, Outcome, Parked, Plan, Task
+from domain.models import Agent, Answered, Failed, File, Latency, Outcome, Parked, Plan, Task
+from domain.prices import PriceList
+from domain.rights import Rights, Role
 from domain.summaries import SUMMARIZER
 from store import Store
+from workflows.policies import HEARTBEAT_TIMEOUT
 
 HAIKU, OPUS = "claude-haiku-4-5", "claude-opus-4-5"
 MAX_TOKENS = 300
@@ -54,7 +58,14 @@ class Doorway:
     """Tasks a to d are for one model, `other` for another one."""
 
     def __init__(
-        self, store: Store, claude: Claude, plan_ref: str, backoff: timedelta, reserve: int, meter: Meter
+        self,
+        store: Store,
+        claude: Claude,
+        plan_ref: str,
+        backoff: timedelta,
+        reserve: int,
+        meter: Meter,
+        region: str | None = None,
     ) -> None:
         self.store, self.gate = store, GateInHand()
         self.environment = ActivityEnvironment()
@@ -67,14 +78,22 @@ class Doorway:
             meter=meter,
             backoff=backoff,
             board=Board(store),
+            lookout=Lookout(claude, cast("Gate", self.gate)),
             reserve=reserve,
+            region=region,
         )
 
     async def ask(self, task: str = "a", *, attempt: int = 1, start: str = "start", **request: Any) -> Outcome:
         """What one attempt comes to, as the door replies it."""
         values = {"run": "run", "chain": "chain", "timeout": timedelta(seconds=20), "attempts": 4, **request}
         self.environment = environment = ActivityEnvironment()
-        environment.info = replace(environment.info, attempt=attempt, workflow_run_id=start, workflow_id=f"run/{task}")
+        environment.info = replace(
+            environment.info,
+            attempt=attempt,
+            workflow_run_id=start,
+            workflow_id=f"run/{task}",
+            heartbeat_timeout=HEARTBEAT_TIMEOUT,
+        )
         asked = AgentRequest(task=task, plan_ref=self._plan_ref, **values)
         return (await environment.run(self._activities.run_agent, asked)).outcome
 
@@ -108,14 +127,32 @@ async def opened(
     reserve: int = RESERVE,
     summarizer: str | None = None,
     meter: Meter | None = None,
+    rights: Rights | None = None,
+    roles: tuple[Role, ...] = (),
+    files: tuple[File, ...] = (),
+    latency: Latency = Latency.NORMAL,
+    region: str | None = None,
+    keys: Mapping[str, Any] | None = None,
+    judge: Mapping[str, Any] | None = None,
+    prices: PriceList | None = None,
 ) -> AsyncIterator[Doorway]:
-    """A worker's door, new: it has met no wall yet. With the model of a summarizer, summaries of all are wanted."""
+    """A worker's door, new: it has met no wall yet. With the model of a summarizer, summaries of all are wanted.
+
+    Rights and roles are those of `ant`, which does tasks a to d. All tasks have these further `keys`; with `judge`
+    there is an agent of this name.
+    """
+    may: dict[str, Any] = {"ant": {"rights": rights, "roles": roles}, "judge": judge or {}}
     models = {"ant": HAIKU, "bee": OPUS} | ({SUMMARIZER: summarizer} if summarizer else {})
+    models |= {"judge": OPUS} if judge is not None else {}
     tasks = {"a": "ant", "b": "ant", "c": "ant", "d": "ant", "other": "bee"}
     plan = Plan(
         name="doors",
         max_concurrency=4,
-        agents=tuple(Agent(name=name, version="1", model=models[name], instructions="Do it.") for name in models),
+        prices=prices,
+        agents=tuple(
+            Agent(name=name, version="1", model=models[name], instructions="Do it.", **may.get(name, {}))
+            for name in models
+        ),
         tasks=tuple(
             Task(
                 id=id,
@@ -124,7 +161,10 @@ async def opened(
                 timeout=timedelta(seconds=20),
                 attempts=4,
                 max_tokens=max_tokens,
+                files=files,
+                latency=latency,
                 summarise=summarizer is not None,
+                **(keys or {}),
             )
             for id, agent in tasks.items()
         ),
@@ -133,6 +173,6 @@ async def opened(
     await store.put_manifest("run", {"plan_ref": plan_ref})
     claude = Claude(base_url=url, api_key="test", auth_token=None, simulated=True)
     try:
-        yield Doorway(store, claude, plan_ref, backoff, reserve, meter or OpenMeter())
+        yield Doorway(store, claude, plan_ref, backoff, reserve, meter or OpenMeter(), region)
     finally:
         await claude.close()

@@ -9,7 +9,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
+from domain.carrying import COLUMNS_FROM, Carried, packed, unpacked
 from domain.course import Course
 from domain.models import (
     Agent,
@@ -44,6 +46,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 AGENTS = ("ant", "bee", "cat")
 REF = f"sha256:{'0' * 64}"
 SUMMARY = f"sha256:{'1' * 64}"
+CARRIED: TypeAdapter[Progress | Carried] = TypeAdapter(Progress | Carried)
 
 
 class Draw(Protocol):
@@ -277,7 +280,10 @@ class Voyage:
                 return self._result(self._draw(st.sampled_from(idle)), kind="echo")
             case "carry":
                 return self._carry()
-            case "launch" | "wake" | "cancel":
+            case "launch":
+                unconfirmed = self._draw(st.none() | st.integers(0, min(4, len(self.progress.active))))
+                return self._take(kind, lambda: self.course.launch(self.progress, self._now, unconfirmed))
+            case "wake" | "cancel":
                 return self._take(kind, lambda: getattr(self.course, kind)(self.progress, self._now))
             case _:
                 return self._request(kind)
@@ -330,9 +336,11 @@ class Voyage:
         return self._take(kind, lambda: self.course.result(self.progress, id, outcome, self._now), id, outcome)
 
     def _carry(self) -> Moment:
-        """Continue as new: a new course, and of the progress only what JSON carries."""
+        """Continue as new: a new course, and of the progress only what JSON carries, in columns or not."""
         self.course = Course(self._outline)
-        return self._take("carry", lambda: Step(Progress.model_validate_json(self.progress.model_dump_json())))
+        columns_from = self._draw(st.sampled_from([1, COLUMNS_FROM]))
+        json = CARRIED.dump_json(packed(self._outline, self.progress, columns_from))
+        return self._take("carry", lambda: Step(unpacked(self._outline, CARRIED.validate_json(json)) or Progress()))
 
     def _take(self, kind: str, make: Any, id: str = "", outcome: Outcome | None = None, asked: Steering = BY) -> Moment:
         given, copy = self.progress, deepcopy(self.progress)

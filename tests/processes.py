@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import sys
 import urllib.request
@@ -59,12 +60,16 @@ class Done:
 class Home:
     """A folder with a server and a simulator that answers at once; workers and starters come and go."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, tree: Path = ROOT) -> None:
+        self.settings, self.tree = settings, tree
         self.folder = settings.home
 
+    def of(self, tree: Path) -> Home:
+        """The same home, for the code of another tree."""
+        return Home(self.settings, tree)
+
     async def starter(self, *words: str, **environment: str) -> Done:
-        starter = [sys.executable, str(ROOT / "starter.py"), "--home", str(self.folder)]
+        starter = [sys.executable, str(self.tree / "starter.py"), "--home", str(self.folder)]
         return await run([*starter, *words], environment)
 
     async def submit(self, plan: str, environment: Mapping[str, str] = NOTHING, *, continue_after: int = 0) -> str:
@@ -96,7 +101,7 @@ class Home:
 
     def _worker_command(self) -> list[str]:
         options = ["--home", str(self.folder), "--queue", queue_of(Mode.SIMULATED)]
-        return [sys.executable, str(ROOT / "worker.py"), *options]
+        return [sys.executable, str(self.tree / "worker.py"), *options]
 
     async def _start_worker(
         self, log: Path, words: tuple[str, ...], environment: Mapping[str, str]
@@ -104,7 +109,7 @@ class Home:
         with log.open("ab") as said:
             return await asyncio.create_subprocess_exec(
                 *(*self._worker_command(), *words),
-                cwd=ROOT,
+                cwd=self.tree,
                 env={**BARE, **environment},
                 stdout=said,
                 stderr=said,
@@ -159,6 +164,18 @@ class Worker:
         if self.process.returncode is None:
             self.process.send_signal(order)
         return await self.process.wait()
+
+
+def tree_with(folder: Path, file: str, *edits: tuple[str, str]) -> Path:
+    """A copy of our code in which one file was edited: another version of Nightcrew."""
+    shutil.copytree(ROOT, folder, ignore=shutil.ignore_patterns(".*", "tests", "docs", "benchmarks", "__pycache__"))
+    (folder / ".venv").symlink_to(ROOT / ".venv")
+    text = (folder / file).read_text("utf-8")
+    for old, new in edits:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    (folder / file).write_text(text, "utf-8")
+    return folder
 
 
 def lines_of(log: Path) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,14 @@ from doorway import MAX_TOKENS, Doorway, opened
 from temporalio.activity import ActivityCancellationDetails
 
 from activities import patience
+from activities.attempts import Attempt
+from activities.briefs import Briefs
 from activities.gate import Standing
+from activities.keeping import Keeper
 from activities.reading import ANSWER_LIMIT
-from domain.models import Stopped, TaskStatus, Usage
+from books import Books
+from domain.models import Stopped, TaskError, TaskStatus, Try, Usage
+from entries import Kept, Setback
 from simulator import Simulator
 from store import Store, StoreUnavailable, open_store
 
@@ -53,13 +58,109 @@ async def test_the_count_goes_on_where_earlier_starts_have_left_it(simulator: Si
     assert answered.attempts == 4
 
 
+async def test_a_worker_that_is_lost_before_its_call_uses_no_attempt(simulator: Simulator, door: Doorway) -> None:
+    """Temporal counts how often somebody began; the ledger knows how often the provider was asked."""
+    simulator.script(faults({"fault": "api_error"}, {"fault": "api_error"}))
+
+    first, again = await door.failed(attempt=3, attempts=3)
+    second, _ = await door.failed(attempt=5, attempts=3)
+    answered = await door.answered(attempt=9, attempts=3)
+
+    assert (first.error.attempt, again.non_retryable, second.error.attempt) == (1, False, 2)
+    assert (answered.attempts, [told.attempt for told in answered.tries]) == (3, [1, 2])
+
+
+async def test_the_answer_of_a_lost_worker_is_used_even_if_it_was_the_last_attempt(
+    simulator: Simulator, door: Doorway
+) -> None:
+    first = await door.answered(attempts=1)
+    async with opened(door.store, simulator.url) as later:
+        again = await later.answered(attempt=2, attempts=1)
+
+    assert (again.output_ref, again.attempts, simulator.calls()) == (first.output_ref, 1, 1)
+
+
+async def test_the_last_attempt_may_be_lost_too(simulator: Simulator, door: Doorway) -> None:
+    simulator.script(faults({"fault": "api_error"}, {"fault": "hang_before_headers"}))
+    await door.failed(attempt=1, attempts=2)
+    asked = asyncio.create_task(door.ask(attempt=2, attempts=2))
+    await simulator.until(lambda: simulator.calls() == 2)
+    asked.cancel()  # as good as lost, for who comes later
+    await asyncio.wait([asked])
+
+    failed, error = await door.failed(attempt=3, attempts=2)
+
+    assert (failed.error.type, error.non_retryable, failed.accounted) == ("WorkerLost", True, False)
+    assert failed.error.message == "the worker was lost in the last of 2 attempts"
+    assert simulator.calls() == 2
+
+
+async def test_a_lost_call_that_had_met_a_wall_does_not_keep_the_count_back(
+    simulator: Simulator, door: Doorway
+) -> None:
+    """A frozen worker wakes up to a 429, which uses no attempt: the numbers that were given meanwhile stay given."""
+    slowly = {"fault": "reset_mid_stream", "ttft": 0.5}
+    simulator.script(faults({"ttft": 3600}, slowly, {"fault": "api_error"}))
+    frozen = asyncio.create_task(door.ask(attempt=1, attempts=3))
+    await simulator.until(lambda: simulator.calls() == 1)
+    async with opened(door.store, simulator.url) as other:
+        asked = asyncio.create_task(other.failed(attempt=2, attempts=3))
+        await simulator.until(lambda: simulator.calls() == 2)
+        intent = next(key for key in await door.store.records("run") if key.endswith("/intent-1"))
+        told = Try(attempt=1, error=TaskError(type="RateLimited", message="full"), at=datetime.now(UTC))
+        walled = Setback(told=told, start="start", used=False).model_dump(mode="json")
+        assert await door.store.record(f"{intent.rpartition('/')[0]}/setback-1", walled)
+        first, _ = await asked
+        second, last = await other.failed(attempt=3, attempts=3)
+    frozen.cancel()
+    await asyncio.wait([frozen])
+
+    assert (first.error.attempt, second.error.attempt, last.non_retryable) == (2, 3, True)
+
+
+async def test_of_two_workers_with_the_last_attempt_one_steps_back(simulator: Simulator, door: Doorway) -> None:
+    """One was frozen before it wrote down its call, and the other has made it meanwhile."""
+    intend, waiting, go_on = Keeper.intend, asyncio.Event(), asyncio.Event()
+
+    async def frozen(self: Keeper, attempt: Attempt, *, batch: str | None = None) -> int:
+        waiting.set()
+        await go_on.wait()
+        return await intend(self, attempt, batch=batch)
+
+    simulator.script(faults({"fault": "hang_before_headers"}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Keeper, "intend", frozen)
+        late = asyncio.create_task(door.failed(attempt=1, attempts=1))
+        await waiting.wait()
+    async with opened(door.store, simulator.url) as other:
+        asked = asyncio.create_task(other.ask(attempt=2, attempts=1))
+        await simulator.until(lambda: simulator.calls() == 1)
+        go_on.set()
+        failed, error = await late
+        asked.cancel()
+        await asyncio.wait([asked])
+
+    assert (failed.error.type, error.non_retryable, simulator.calls()) == ("WorkerLost", True, 1)
+
+
+async def test_who_joins_a_call_that_fails_has_the_number_of_the_call(simulator: Simulator, door: Doorway) -> None:
+    """After a cut of the network both are in one process: it was one call, and there is another attempt."""
+    simulator.script(faults({"fault": "reset_mid_stream", "ttft": 0.5}))
+    first = asyncio.create_task(door.failed(attempt=1, attempts=2))
+    await simulator.until(lambda: simulator.calls() == 1)
+    joined, error = await door.failed(attempt=2, attempts=2)
+    await first
+
+    assert (joined.error.attempt, error.non_retryable, simulator.calls()) == (1, False, 1)
+
+
 # --- when the next one comes ---
 
 
 async def test_the_wait_doubles_and_varies(simulator: Simulator, store: Store) -> None:
     simulator.script([{"then": {"fault": "api_error"}}])
     async with opened(store, simulator.url, backoff=SECOND) as door:
-        waits = [(await door.failed(attempt=attempt, attempts=99))[1].next_retry_delay for attempt in (1, 2, 3, 4, 50)]
+        waits = [(await door.failed(used=used, attempts=99))[1].next_retry_delay for used in (0, 1, 2, 3, 49)]
 
     for attempt, wait in enumerate(waits[:4]):
         assert wait is not None
@@ -213,9 +314,10 @@ async def test_a_wall_in_the_middle_of_an_answer_uses_no_attempt_but_its_tokens_
     async with opened(door.store, simulator.url) as later:
         answered = await later.answered(start="two")
 
-    assert parked.tries == ()
-    assert [told.error.type for told in answered.tries] == ["RateLimited"]
-    assert answered.tries[0].usage.input == simulator.log[0].billed.input
+    (told,) = parked.tries
+    assert (told.error.type, told.used, parked.accounted) == ("RateLimited", False, True)
+    assert told.usage.input == simulator.log[0].billed.input
+    assert answered.tries == ()
     assert answered.attempts == 1
 
 
@@ -246,9 +348,10 @@ async def test_a_call_that_was_lost_with_its_worker_is_told_at_its_worst_case(
     assert lost.unsettled.input > 0
 
 
-async def test_a_call_that_a_stopped_worker_cut_off_uses_no_attempt_and_is_told_at_the_end(
+async def test_a_call_that_a_stopped_worker_cut_off_uses_no_attempt_and_is_told_at_once(
     simulator: Simulator, door: Doorway
 ) -> None:
+    """What it may have cost is what the provider has not said yet, and no more: the rest is free for the restart."""
     simulator.script(faults({"fault": "api_error"}, {"fault": "hang_mid_stream"}, {"fault": "rate_limit"}))
     await door.failed(attempt=1, start="one")
     asked = asyncio.create_task(door.parked(attempt=2, start="one"))
@@ -260,11 +363,87 @@ async def test_a_call_that_a_stopped_worker_cut_off_uses_no_attempt_and_is_told_
     async with opened(door.store, simulator.url) as later:
         answered = await later.answered(attempt=1, used=1, start="three")
 
-    assert (stopped.why, [told.attempt for told in stopped.tries]) == ("worker", [1])
-    assert (walled.wall, walled.tries) == ("rate", ())
-    assert answered.attempts == 2
-    assert [(told.attempt, told.error.type) for told in answered.tries] == [(2, "WorkerStopped")]
-    assert answered.tries[0].unsettled.output == MAX_TOKENS
+    assert (stopped.why, stopped.accounted) == ("worker", True)
+    told = [(each.attempt, each.error.type, each.used) for each in stopped.tries]
+    assert told == [(1, "ProviderFault", True), (2, "WorkerStopped", False)]
+    cut_off = stopped.tries[1]
+    assert 0 < cut_off.unsettled.output <= MAX_TOKENS
+    assert (walled.wall, walled.tries, walled.accounted) == ("rate", (), True)
+    assert (answered.attempts, answered.tries, answered.accounted) == (2, (), True)
+
+
+async def test_a_worker_that_is_stopped_before_a_word_came_tells_the_worst_of_one_call(
+    simulator: Simulator, door: Doorway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it could not write down what became of the call: then the intent says what it may have cost."""
+    simulator.script(faults({"fault": "hang_before_headers"}))
+
+    async def not_kept(*_: object) -> None: ...
+
+    monkeypatch.setattr(Keeper, "note", not_kept)
+    asked = asyncio.create_task(door.parked(start="one"))
+    await simulator.until(lambda: simulator.calls() == 1)
+    door.environment.cancel(ActivityCancellationDetails(worker_shutdown=True))
+
+    stopped = await asked
+    answered = await door.answered(start="two")
+
+    (told,) = stopped.tries
+    assert (told.error.type, told.used, stopped.accounted) == ("WorkerStopped", False, True)
+    assert told.unsettled.output == MAX_TOKENS
+    assert told.unsettled.input + told.unsettled.cache_write > 0
+    assert (answered.tries, answered.accounted) == ((), True)
+
+
+async def test_a_request_that_was_told_as_lost_and_is_answered_after_all_counts_once(
+    simulator: Simulator, door: Doorway
+) -> None:
+    """A frozen worker wakes up after it was told of at its worst case: the ledger is asked which of the two it is."""
+    simulator.script(faults({"ttft": 3600}, {"fault": "rate_limit"}))
+    frozen = asyncio.create_task(door.ask(attempt=1, start="one"))
+    await simulator.until(lambda: simulator.calls() == 1)
+    async with opened(door.store, simulator.url) as other:
+        parked = await other.parked(attempt=2, start="one")
+    number = 1
+    entry = next(key for key in await door.store.records("run") if key.endswith(f"/intent-{number}"))
+    kept = Kept(text_ref=await door.store.put_artifact(b"late"), usage=Usage(input=7, output=9), stop_reason="end_turn")
+    await door.store.record(f"{entry.rpartition('/')[0]}/completion", kept.model_dump())
+    async with opened(door.store, simulator.url) as later:
+        answered = await later.answered(attempt=1, used=1, start="two")
+    frozen.cancel()
+    await asyncio.wait([frozen])
+
+    assert [told.error.type for told in parked.tries] == ["WorkerLost"]
+    assert simulator.calls() == 2
+    assert (answered.usage, answered.tries) == (kept.usage, ())
+    assert not answered.accounted
+    (lost, walled) = await Books(door.store).calls("run", "a", 1)
+    assert (lost.usage, lost.unsettled) == (kept.usage, Usage())
+    assert (walled.usage, walled.unsettled) == (Usage(), Usage())
+
+
+async def test_whoever_is_parked_with_a_request_in_a_batch_says_so(
+    simulator: Simulator, door: Doorway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its run keeps the money for it, whatever it was parked for."""
+
+    async def relaxed(*_: object) -> bool:
+        return True
+
+    monkeypatch.setattr(Briefs, "is_relaxed", relaxed)
+    simulator.script([], batch_seconds=None)
+
+    waiting = await door.parked(start="one")
+    door.gate.first = Standing(paused=True)
+    paused = await door.parked(start="two")
+    door.gate.first = Standing()
+    simulator.script([], batch_seconds=0)
+    async with opened(door.store, simulator.url) as later:
+        answered = await later.answered(start="three")
+
+    assert (waiting.why, waiting.in_batch, waiting.accounted) == ("batch", True, True)
+    assert (paused.why, paused.in_batch, paused.accounted) == ("pause", True, True)
+    assert (answered.batched, answered.accounted) == (True, True)
 
 
 async def test_two_tasks_of_the_same_words_do_not_share_their_attempts(simulator: Simulator, door: Doorway) -> None:
@@ -373,11 +552,11 @@ async def test_no_new_text_for_half_the_timeout_is_no_progress(
     """Pings are not progress (E6)."""
     simulator.script([{"then": then}])
 
-    failed, error = await door.failed(timeout=3 * SECOND, attempt=4)
+    failed, error = await door.failed(timeout=3 * SECOND, used=3)
 
     assert (failed.status, failed.error.type) == (TaskStatus.TIMED_OUT, "NoProgress")
     assert failed.error.message == "No new text for 1.5 s, attempt 4 of 4"
-    assert (failed.error.retryable, error.non_retryable) == (True, False)
+    assert (failed.error.retryable, error.non_retryable) == (True, True)
     assert failed.unsettled.output > 0
     assert simulator.log[0].client_left
 
@@ -386,7 +565,7 @@ async def test_no_new_text_for_half_the_timeout_is_no_progress(
 async def test_an_answer_that_goes_on_is_progress_until_the_timeout(simulator: Simulator, door: Doorway) -> None:
     simulator.script([{"then": {"answer": "on and on " * 100, "tokens_per_second": 50}}])
 
-    failed, _ = await door.failed(timeout=SECOND, attempt=4)
+    failed, _ = await door.failed(timeout=SECOND, used=3)
 
     assert (failed.status, failed.error.type) == (TaskStatus.TIMED_OUT, "TaskTimeout")
     assert failed.error.message == "Task timeout after 1 s, attempt 4 of 4"

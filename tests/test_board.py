@@ -266,15 +266,17 @@ async def _has_pages(bench: Bench, run: str) -> bool:
 async def test_a_page_holds_a_bounded_number_of_notes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """And says how many it left out."""
     monkeypatch.setattr("activities.board.MOST", 3)
-    bench.simulator.script([{"then": {"ttft": 4}}])
+    bench.simulator.script([{"then": {"fault": "hang_before_headers"}}])
     plan = "max_concurrency: 5\ntasks: [{id: t, for_each: [a, b, c, d, e], agent: hand, prompt: Go.}]"
     async with bench.worker():
         run = await bench.start(plan)
-        while not (found := await pages(bench, run.id)) or not found[0].omitted:
+        await bench.simulator.until(lambda: bench.simulator.in_flight == 5)
+        while not (found := await pages(bench, run.id)) or found[0].omitted < 2:
             await asyncio.sleep(0.05)
 
         assert (len(found), len(found[0].notes), found[0].omitted) == (1, 3, 2)
-        await run.report()
+        await run.handle.cancel()
+        await run.closed()
 
 
 # --- read by whoever looks ---

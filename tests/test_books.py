@@ -8,7 +8,7 @@ from pathlib import Path
 from conftest import eventually
 from doorway import Doorway, opened
 
-from activities.books import Books
+from books import Books
 from domain.models import Answered, Stopped, Usage
 from simulator.server import Simulator
 from store import open_store

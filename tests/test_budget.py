@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 
 import pytest
-from conftest import Bench, Run
+from conftest import Bench, Run, eventually
 from test_crashes import Home
 from test_crashes import home as home  # noqa: PLC0414  a fixture of that file
 
@@ -25,6 +25,7 @@ from embedded import Worker
 from folder import PlanFolder
 from heritage import successor
 from prices import price_list, priced
+from reader import RunReader
 from runtime import Mode
 from simulator.server import Simulator
 from temporal_server import Server
@@ -65,12 +66,13 @@ class Payer:
 
     def __init__(self, bench: Bench, registry: Registry) -> None:
         self._bench, self._registry = bench, registry
-        self.budget = Decimal(0)
+        self.budget = self.worst = Decimal(0)
 
     async def start(self, plan: str, *, calls: float, continue_after: int | None = None) -> Run:
         read = plan_from_text(plan, file="test.yaml", registry=self._registry, folder=self._bench.folder)
         known = priced(read.plan)
-        self.budget = worst_call(known) * Decimal(str(calls))
+        self.worst = worst_call(known)
+        self.budget = self.worst * Decimal(str(calls))
         planned = replace(read, plan=known.model_copy(update={"budget": self.budget}))
         client = self._bench.client
         run = await client.submit(
@@ -222,6 +224,61 @@ async def test_no_kill_overspends_or_forgets(home: Home, registry: Registry, die
 
     assert report.census.succeeded >= 1
     check_the_books(report, simulator, budget)
+
+
+@pytest.mark.parametrize("events", ["told", "lost"])
+async def test_a_retry_knows_of_calls_that_only_the_ledger_has(
+    payer: Payer, crew: Bench, events: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is terminated tells nothing of calls under way: what they may have cost counts all the same."""
+    simulator = crew.simulator
+    simulator.script([{"when": {}, "then": {"ttft": 3600}}])
+    first = await payer.start(FIFTY, calls=5)
+    await simulator.until(lambda: simulator.in_flight >= 2)
+    if events == "lost":  # no worker answers: not even what was not written yet is known
+
+        async def nothing(*_: object) -> None: ...
+
+        monkeypatch.setattr(RunReader, "_add_unwritten", nothing)
+
+    await first.handle.terminate()
+    await simulator.until(lambda: simulator.in_flight == 0)  # the gate has cut them off
+    asked = len(simulator.log)
+    simulator.script([])
+    found = await successor(crew.client, first.id, (), {})
+
+    assert found.heritage.before >= payer.worst * asked / 2
+    assert billed(simulator) <= found.heritage.before <= payer.budget
+    planned = Planned(plan=found.plan, contents={}, sources={}, warnings=())
+    id = await crew.client.submit(planned, id=found.id, simulated=True, queue=crew.queue, heritage=found.heritage)
+    report = await Run(id, crew.client, crew.temporal).report()
+    assert report.status is RunStatus.BUDGET_STOPPED
+    assert report.cost.before_usd == found.heritage.before
+    assert billed(simulator) <= report.cost.before_usd + (report.cost.actual_usd or 0) <= payer.budget
+
+
+@pytest.mark.timeout(240)
+async def test_restarts_of_a_worker_leave_the_budget_for_the_work(
+    bench: Bench, registry: Registry, simulator: Simulator
+) -> None:
+    """Each cuts one call off, and one call is what it takes: with a reservation each there would be nothing left."""
+    payer = Payer(bench, registry)
+    simulator.script([{"when": {"nth": [1, 3]}, "then": {"ttft": 3600}}])
+    run = await payer.start("tasks: [{id: a, agent: hand, prompt: Go., attempts: 3, max_tokens: 100}]", calls=5)
+
+    async def asks_or_is_over(seen: int) -> bool:
+        return is_asked_again(simulator, seen) or (await run.client.glance(run.id)).ended
+
+    for restart in range(3):
+        async with bench.worker(grace=timedelta(0)):
+            await eventually(partial(asks_or_is_over, restart))
+    async with bench.worker():
+        report = await run.report()
+
+    assert (report.status, report.tasks[0].attempts) == (RunStatus.COMPLETED, 1)
+    assert [each.error.type for each in report.tasks[0].tries] == 3 * ["WorkerStopped"]
+    check_the_books(report, simulator, payer.budget)
+    assert (report.cost.unsettled_usd or 0) <= 3 * payer.worst
 
 
 async def test_a_retry_goes_on_with_the_money_of_its_family(payer: Payer, crew: Bench) -> None:

@@ -7,11 +7,13 @@ import random
 import traceback
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import anthropic
 import httpx2
 import pytest
+from pydantic import ValidationError
 
 from activities import model, reading
 from activities.claude import Claude, named_error
@@ -29,6 +31,15 @@ BRIEF = Brief(
     system="Be brief.",
     content=({"type": "text", "text": "Task: scan\nPlan: p\nAgent: a@1"}, {"type": "text", "text": "Say it."}),
 )
+
+
+@pytest.mark.parametrize("content", [Path("/etc/passwd"), {"type": "text", "text": Path("/etc/passwd")}])
+def test_only_text_reaches_the_sdk(content: Any) -> None:
+    """S28: the SDK reads a file where it finds a path. None can stand in a brief."""
+    with pytest.raises(ValidationError):
+        Brief(model="m", max_tokens=1, system="s", content=({"type": "document", "source": {"data": content}},))
+    with pytest.raises(ValidationError):
+        Brief(model="m", max_tokens=1, system=content, content=())
 
 
 @pytest.fixture
@@ -114,7 +125,7 @@ async def test_a_tool_call_is_no_answer(simulator: Simulator, claude: Claude) ->
     completion = await ask(claude)
 
     assert completion.text == ""
-    with pytest.raises(model.UnexpectedStop):
+    with pytest.raises(model.RightRefused):
         answer_of(completion, 300)
 
 
@@ -133,7 +144,7 @@ def test_a_text_that_came_to_its_end_is_an_answer(reason: str) -> None:
         ("refusal", model.Refused),
         ("model_context_window_exceeded", model.ContextExceeded),
         ("pause_turn", model.UnexpectedStop),
-        ("tool_use", model.UnexpectedStop),
+        ("tool_use", model.RightRefused),
         ("brand_new_reason", model.UnexpectedStop),
         ("", model.UnexpectedStop),
     ],

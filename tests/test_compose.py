@@ -26,7 +26,8 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 
 from embedded import find_server
-from runtime import ROOT, Mode, Settings, queue_of
+from runtime import REGION_VARIABLE, ROOT, Mode, Settings, queue_of
+from sealing import KEY
 from temporal_server import RETENTION, SERVER_OPTIONS, temporal_binary
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
@@ -90,7 +91,7 @@ def test_only_temporal_and_its_web_ui_are_published_and_only_on_this_machine() -
     assert not any("network_mode" in service for service in SERVICES.values())
 
 
-@pytest.mark.parametrize("name", WORKERS)
+@pytest.mark.parametrize("name", sorted(WORKERS))
 def test_workers_can_be_scaled(name: str) -> None:
     """What there can be but one of is not in their description."""
     assert not {"container_name", "hostname", "ports"} & SERVICES[name].keys()
@@ -162,7 +163,7 @@ def test_only_live_services_get_the_credentials_of_the_provider() -> None:
 
 @pytest.mark.parametrize("name", OURS)
 def test_every_variable_means_something(name: str) -> None:
-    ours = {f"NIGHTCREW_{key.upper()}" for key in (*Settings.model_fields, "web_ui")}
+    ours = {KEY, REGION_VARIABLE, *(f"NIGHTCREW_{key.upper()}" for key in (*Settings.model_fields, "web_ui"))}
     temporal = {"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE"}
     anthropic = {"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL"}
     aws = {f"AWS_{key}" for key in AWS}
@@ -325,7 +326,7 @@ def in_context(path: str) -> bool:
 def test_the_image_has_what_we_import_and_nothing_that_it_must_not_have() -> None:
     never = [".env", ".git/config", ".venv/bin/python", ".nightcrew/temporal.db", ".nightcrew-demo/store/x"]
     never += ["tests/conftest.py", "docs/deploy.md", "deploy/env.example", "domain/__pycache__/x.pyc", "x.pyc"]
-    packages = [path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name != "tests"]
+    packages = [path.parent.name for path in ROOT.glob("*/__init__.py") if path.parent.name not in {"tests", "proof"}]
 
     assert [path for path in never if in_context(path)] == []
     assert [name for name in packages if not in_context(f"{name}/__init__.py")] == []

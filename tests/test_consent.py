@@ -12,7 +12,10 @@ from domain.consent import decision_for, dollars
 from domain.estimate import Estimate, TokenSpread
 from domain.forecast import Spread
 from domain.prices import Usd
+from domain.stakes import Stake
 
+NOTHING_SPENT = "it is simulated, and nothing is spent"
+MAY_END = "it may end without a result"
 NONE = Spread[int](low=0, likely=0, high=0)
 amounts = st.decimals(0, 1000, places=4)
 spreads = st.lists(amounts, min_size=3, max_size=3).map(sorted)
@@ -81,3 +84,43 @@ def test_an_unknown_cost_is_told_where_nothing_is_spent() -> None:
 )
 def test_a_small_amount_keeps_two_digits_that_say_something(amount: str, text: str) -> None:
     assert dollars(Decimal(amount)) == text
+
+
+@pytest.mark.parametrize(
+    ("likely", "high", "call", "decision", "why"),
+    [
+        ("2.01", "9", "1", "refuse", "task 'a' will likely cost $2.01, and its budget_usd is $2.00"),
+        (
+            "1",
+            "9",
+            "2.01",
+            "refuse",
+            "one call of task 'a' may cost up to $2.01, and its budget_usd is $2.00: it could not start",
+        ),
+        (
+            "2",
+            "9",
+            "1",
+            "run",
+            f"{NOTHING_SPENT}; at most task 'a' could cost $9.00, and its budget_usd is $2.00: {MAY_END}",
+        ),
+        ("1", "2", "1", "run", NOTHING_SPENT),
+    ],
+)
+def test_a_cap_is_looked_at_as_a_budget_is(likely: str, high: str, call: str, decision: str, why: str) -> None:
+    stake = Stake(whose="task 'a'", most=Decimal(2), likely=Decimal(likely), high=Decimal(high), call=Decimal(call))
+
+    found = decision_for(estimate("0", "3", "9"), budget=None, ask_above=Decimal(1), simulated=True, stakes=[stake])
+
+    assert (found.decision, found.why) == (decision, why)
+
+
+def test_that_a_day_will_not_cover_it_is_told() -> None:
+    found = decision_for(
+        estimate("0", "3", "9"), budget=Decimal(9), ask_above=Decimal(1), simulated=False, daily=Decimal(2)
+    )
+
+    assert (found.decision, found.why.rpartition("; ")[2]) == (
+        "run",
+        "a day allows $2.00 (daily_usd): it will go on on another day",
+    )

@@ -9,6 +9,7 @@ import pytest
 from conftest import Bench, Run, eventually
 from temporalio.client import WorkflowExecutionStatus
 
+from domain import carrying
 from domain.models import RunStatus, TaskStatus
 
 HANG = {"fault": "hang_before_headers"}
@@ -61,8 +62,12 @@ tasks:
     assert [event.number for event in events] == list(range(1, len(events) + 1))
 
 
-async def test_tasks_in_flight_go_through_continue_as_new(crew: Bench) -> None:
+@pytest.mark.parametrize("columns_from", [carrying.COLUMNS_FROM, 1])
+async def test_tasks_in_flight_go_through_continue_as_new(
+    crew: Bench, columns_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Slow, failing and parked tasks with dependants: their ends reach a supervisor that did not start them."""
+    monkeypatch.setattr(carrying.packed, "__defaults__", (columns_from,))
     crew.simulator.script(
         [
             {"when": {"task": "slow[1]"}, "then": {"ttft": 1.5}},

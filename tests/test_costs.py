@@ -13,7 +13,8 @@ from plans import START, Voyage, answered, failed, in_vain, outline, outlines, p
 
 from domain.catalog import RunEntry, entry_of
 from domain.course import Course
-from domain.models import Plan
+from domain.events import Event, EventType
+from domain.models import Plan, Usage
 from domain.picture import Picture
 from domain.prices import Price, PriceList
 from domain.progress import Outline
@@ -116,3 +117,26 @@ def test_what_was_paid_and_what_was_simulated_never_mix(by: By) -> None:
         "agent": ["ant@1"],
         "day": ["01 January"],
     }[by]
+
+
+def test_what_the_ledger_tells_of_a_task_is_in_its_cost_as_it_was_priced() -> None:
+    """By whoever knew which call went to which model; events of before 0.6.0 are priced at the model of the task."""
+    picture = picture_of({"a": failed()})
+    before = picture.bills.of("a")
+    assert before is not None
+    tokens, more = Usage(input=5), Usage(output=-7)
+    settled: dict[str, Any] = {"attempts": 1, "tokens": tokens.model_dump(), "unsettled": more.model_dump()}
+
+    event = Event(number=picture.last + 1, type=EventType.TASK_SETTLED, time=START, task="a", data=settled)
+    priced_there = event.model_copy(update={"data": {**settled, "cost_usd": "0.25", "unsettled_usd": "-0.00007"}})
+    picture.add([priced_there])
+
+    after = picture.bills.of("a")
+    assert after is not None
+    assert after.actual - before.actual == after.retries - before.retries == Decimal("0.25")
+    assert after.unsettled == 0
+    assert (picture.tokens, picture.unsettled) == (Usage(input=6), Usage())
+    picture.add([event.model_copy(update={"number": picture.last + 1})])
+    old = picture.bills.of("a")
+    assert old is not None
+    assert old.actual - after.actual == 5 * MILLIONTH

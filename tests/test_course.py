@@ -11,7 +11,9 @@ from plans import BY, START, answered, failed, outline
 from domain import places, settling
 from domain.chart import Chart
 from domain.course import Course
-from domain.models import Outcome, Parked, Policy, RunStatus, Stopped, TaskStatus, WallKind
+from domain.events import timestamp
+from domain.models import Outcome, Parked, Policy, RunStatus, Stopped, TaskError, TaskStatus, Try, WallKind
+from domain.outlook import waits_of
 from domain.progress import Ended, Outline, Progress
 from domain.requests import Requests
 from domain.settling import accepts
@@ -99,6 +101,31 @@ def test_a_wall_without_an_end_is_probed_after_1_2_4_8_15_minutes() -> None:
     run.launch()
     run.result("a", answered())
     assert not run.progress.barriers
+
+
+@pytest.mark.parametrize(
+    ("kind", "until"), [("overload", None), ("rate", timedelta(minutes=1)), ("pool", timedelta(seconds=1))]
+)
+def test_a_task_waits_since_it_met_the_first_of_its_walls(kind: WallKind, until: timedelta | None) -> None:
+    """However often it is sent, and meets one again; after an attempt of its own it waits from then on."""
+    run = Run(outline({"a": {}}))
+
+    def meet(*tries: Try) -> str | None:
+        run.launch()
+        end = None if until is None else run.now + until
+        run.result("a", Parked(why="wall", what="full", wall=kind, until=end, tries=tries))
+        return waits_of(run.course.chart, run.progress)["a"].since
+
+    began = run.now
+    for _ in range(3):
+        assert meet() == timestamp(began)
+        wake = run.course.next_wake(run.progress)
+        assert wake is not None
+        run.pass_time(wake - run.now)
+
+    error = TaskError(type="Unavailable", message="no", attempt=1)
+    assert meet(Try(attempt=1, error=error, at=run.now)) == timestamp(run.now)
+    assert run.now > began
 
 
 @pytest.mark.parametrize("named", [(), ("a",)])
@@ -341,6 +368,23 @@ def test_one_launch_carries_no_more_inputs_than_one_message_holds(monkeypatch: p
     ]
 
 
+@pytest.mark.parametrize(("places", "at_once"), [(1, 1), (4, 4), (30, 4), (39, 4), (50, 5), (500, 50)])
+def test_a_run_starts_no_more_than_the_server_keeps_up_with(places: int, at_once: int) -> None:
+    """The rest is held back until starts are confirmed, and is then let go one for one; without a count, nothing is."""
+    run = Run(outline({f"t{i:03}": {} for i in range(600)}, max_concurrency=places))
+    everything = run.course.launch(run.progress, run.now)
+
+    first = run.take(run.course.launch(run.progress, run.now, 0))
+    none = run.take(run.course.launch(run.progress, run.now, at_once))
+    one = run.take(run.course.launch(run.progress, run.now, at_once - 1))
+
+    assert (len(everything.starts), everything.held_back) == (places, False)
+    assert first.starts == everything.starts[:at_once]
+    assert first.held_back is none.held_back is one.held_back is (places > at_once)
+    assert none.starts == ()
+    assert one.starts == everything.starts[at_once : at_once + 1]
+
+
 def test_a_chain_of_10_000_whose_first_fails_settles_in_one_step() -> None:
     """Without recursion (F8), and every link names the first as the cause."""
     needs: dict[str, dict[str, Policy]] = {f"t{i}": {f"t{i - 1}": REQUIRE} if i else {} for i in range(10_000)}
@@ -378,7 +422,7 @@ ANN = TaskSteering(by="ann", note="it hangs", tasks=("a",))
 
 
 def told(step: Step) -> list[tuple[str, dict[str, object]]]:
-    return [(event.type.value, dict(event.data)) for event in step.events]
+    return [(str(event.type), dict(event.data)) for event in step.events]
 
 
 def test_who_skips_a_task_at_work_is_told_at_once_and_with_its_end() -> None:

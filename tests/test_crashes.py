@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from conftest import Bench, Run
+from conftest import Bench, Run, eventually
 
 from client import RunClient
-from domain.models import RunStatus, Usage
+from domain.models import RunStatus, TaskStatus, Usage
 from domain.planning import Planned, plan_from_text
+from domain.prices import cost_of
 from domain.registry import Registry
 from embedded import Worker, down, up
 from folder import PlanFolder
 from heritage import successor
+from prices import price_list, priced
+from proof.link import Link
+from proof.processes import kill
 from runtime import ROOT, Mode, Settings, connect, dial, load_settings, queue_of
 from services import Service
 from simulator.server import Simulator
@@ -43,11 +46,11 @@ class Home:
     """Real processes in a folder of their own; the provider alone is in this process, so that its bill survives."""
 
     def __init__(self, settings: Settings, simulator: Simulator, registry: Registry) -> None:
-        self.settings, self.simulator, self._registry = settings, simulator, registry
+        self.settings, self.simulator, self.registry = settings, simulator, registry
 
     async def submit(self, plan: str) -> Run:
         folder = PlanFolder(self.settings.home)
-        return await self.submit_planned(plan_from_text(plan, file="test.yaml", registry=self._registry, folder=folder))
+        return await self.submit_planned(plan_from_text(plan, file="test.yaml", registry=self.registry, folder=folder))
 
     async def submit_planned(self, planned: Planned) -> Run:
         temporal = await connect(self.settings)
@@ -56,13 +59,8 @@ class Home:
         return Run(run, client, temporal)
 
     async def kill(self, *services: Service) -> None:
-        """SIGKILL, all in the same moment, and wait until they are gone."""
-        states = [service.find() for service in services]
-        for state in states:
-            assert state is not None
-            os.kill(state.pid, signal.SIGKILL)
-        while any(service.find() for service in services):
-            await asyncio.sleep(0.01)
+        assert all(service.find() for service in services)
+        await kill(*services)
 
     async def up(self, *, worker: bool = True) -> None:
         await up(self.settings, worker=worker, keep=False)
@@ -101,6 +99,36 @@ async def test_a_plan_survives_kill_9(home: Home, dies: str) -> None:
     assert {paid[task] for task in under_way} <= ({1} if dies == "server" else {1, 2})
     events = await run.events()
     assert [event.number for event in events] == list(range(1, len(events) + 1))
+
+
+async def test_a_task_that_made_no_call_has_all_its_attempts_after_kill_9(home: Home) -> None:
+    """Of two tasks with one attempt each, the worker dies while one is at its call and the other waits for its turn."""
+    toml = home.settings.home / "nightcrew.toml"
+    toml.write_text(toml.read_text("utf-8") + "max_calls = 1\n", "utf-8")
+    home = Home(load_settings(home.settings.home), home.simulator, home.registry)
+    await home.up()
+    simulator = home.simulator
+    simulator.script([{"when": {"nth": 1}, "then": {"ttft": 3600}}])
+    run = await home.submit(
+        "max_concurrency: 2\ndefaults: {agent: hand, attempts: 1}\ntasks: [{id: t, for_each: [1, 2], prompt: Go.}]"
+    )
+    await simulator.until(lambda: simulator.in_flight == 1)
+    (at_work,) = {entry.task for entry in simulator.log}
+
+    async def the_other_waits_in_the_worker() -> bool:
+        tasks = (await run.client.picture(run.id)).tasks
+        lives = [seen.live for id, seen in tasks.items() if id != at_work]
+        return any(live is not None and live.note.step == "quota" for live in lives)
+
+    await eventually(the_other_waits_in_the_worker)
+    await home.kill(Worker(home.settings.home, Mode.SIMULATED))
+    simulator.script([])
+    await home.up()
+    report = await run.report()
+
+    ends = {task.id: (task.status, task.attempts, task.error and task.error.type) for task in report.tasks}
+    assert ends.pop(at_work or "") == (TaskStatus.FAILED, 1, "WorkerLost")
+    assert [*ends.values()] == [(TaskStatus.SUCCEEDED, 1, None)]
 
 
 async def test_a_successor_survives_kill_9_of_its_worker(home: Home) -> None:
@@ -191,7 +219,7 @@ async def test_an_answer_in_the_ledger_is_not_paid_again(home: Home, tmp_path: P
     assert report.status is RunStatus.COMPLETED
     assert [entry.task for entry in home.simulator.log] == ["a", "b"]
     assert report.tasks[0].output == "the walrus sings"
-    assert report.tasks[0].attempts == 2
+    assert report.tasks[0].attempts == 1
 
 
 RELAXED = """
@@ -227,7 +255,8 @@ async def test_a_batch_is_made_once_though_its_worker_dies(home: Home, tmp_path:
     await home.up(worker=False)
     simulator = home.simulator
     simulator.script([], batch_seconds=None)
-    run = await home.submit(RELAXED)
+    read = plan_from_text(RELAXED, file="test.yaml", registry=home.registry, folder=PlanFolder(home.settings.home))
+    run = await home.submit_planned(replace(read, plan=priced(read.plan)))
 
     await dead_worker(home, tmp_path, DIES_WITH_ITS_BATCH.format(before=before))
     assert [(entry.path, entry.status) for entry in simulator.log] == [("/v1/messages/batches", 200)]
@@ -243,68 +272,27 @@ async def test_a_batch_is_made_once_though_its_worker_dies(home: Home, tmp_path:
     assert sorted(entry.task or "" for entry in billed) == [f"part[{number}]" for number in (1, 2, 3, 4)]
     assert {entry.batch_id for entry in billed} == {made.batch_id}
     assert report.tokens.input == sum(entry.billed.input for entry in billed)
+    (model,) = {each.model or "" for each in billed}
+    price = price_list({model}).price(model)
+    whole = sum(cost_of(price, Usage(input=each.billed.input, output=each.billed.output)) for each in billed)
+    assert report.cost.actual_usd == whole / 2
     assert report.unsettled == Usage()
-
-
-class Link:
-    """A TCP proxy between a worker and its server that can stop passing anything on, in both directions."""
-
-    def __init__(self, target: str) -> None:
-        host, _, port = target.rpartition(":")
-        self._target = (host, int(port))
-        self._open = asyncio.Event()
-        self._open.set()
-        self._pumps: set[asyncio.Task[None]] = set()
-
-    def cut(self) -> None:
-        self._open.clear()
-
-    def mend(self) -> None:
-        self._open.set()
-
-    @asynccontextmanager
-    async def serve(self) -> AsyncIterator[str]:
-        server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
-        try:
-            yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        finally:
-            server.close()
-            for pump in [*self._pumps]:
-                pump.cancel()
-            await asyncio.gather(*self._pumps, return_exceptions=True)
-
-    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_connection(*self._target)
-        for source, sink in (reader, far_writer), (far_reader, writer):
-            pump = asyncio.create_task(self._pump(source, sink))
-            self._pumps.add(pump)
-            pump.add_done_callback(self._pumps.discard)
-
-    async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        try:
-            while data := await source.read(65_536):
-                await self._open.wait()
-                sink.write(data)
-                await sink.drain()
-        except ConnectionError:
-            pass  # one side hung up; the other is hung up on
-        finally:
-            sink.close()
-            with suppress(ConnectionError):
-                await sink.wait_closed()
 
 
 async def test_a_cut_longer_than_the_heartbeat_joins_the_running_call(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server gives the attempt up and schedules another: it joins the call that was never interrupted."""
+    """The server gives the attempt up and schedules another: it joins the call that was never interrupted.
+
+    Also when the task may make but one.
+    """
     monkeypatch.setattr(policies, "HEARTBEAT_TIMEOUT", timedelta(seconds=2))
     bench.simulator.script([{"then": {"ttft": 8}}])
     link = Link(bench.temporal.service_client.config.target_host)
     async with link.serve() as address:
         direct, bench.temporal = bench.temporal, await dial(address)
         async with bench.worker():
-            run = await bench.start("tasks: [{id: a, agent: hand, prompt: Go., timeout: 30s}]")
+            run = await bench.start("tasks: [{id: a, agent: hand, prompt: Go., timeout: 30s, attempts: 1}]")
             await bench.simulator.until(lambda: bench.simulator.calls() == 1)
 
             link.cut()
@@ -316,4 +304,24 @@ async def test_a_cut_longer_than_the_heartbeat_joins_the_running_call(
 
     assert report.status is RunStatus.COMPLETED
     assert bench.simulator.calls() == 1
-    assert report.tasks[0].attempts >= 2
+    assert report.tasks[0].attempts == 1
+
+
+@pytest.mark.soak
+async def test_fifteen_seconds_without_a_network_cost_one_paid_call(bench: Bench) -> None:
+    """With the heartbeat as it is: the server has given the attempt up when the network comes back."""
+    bench.simulator.script([{"then": {"ttft": 20}}])
+    link = Link(bench.temporal.service_client.config.target_host)
+    async with link.serve() as address:
+        bench.temporal = await dial(address)
+        async with bench.worker():
+            run = await bench.start("tasks: [{id: a, agent: hand, prompt: Go., timeout: 60s}]")
+            await bench.simulator.until(lambda: bench.simulator.calls() == 1)
+
+            link.cut()
+            await asyncio.sleep(15)  # the fault itself
+            link.mend()
+            report = await run.report()
+
+    assert report.status is RunStatus.COMPLETED
+    assert (bench.simulator.calls(), report.tasks[0].attempts) == (1, 1)

@@ -199,3 +199,24 @@ tasks:
     assert [task.status.value for task in report.tasks] == [*["SUCCEEDED"] * 6, "NOT_STARTED"]
     assert days.simulator.calls() == 8  # six answers, the wall once, the refusal once
     assert len(await run.chain()) >= 3
+
+
+@pytest.mark.timeout(240)
+async def test_one_task_alone_waits_a_fortnight_for_a_person(days: Skipper) -> None:
+    """Nobody looks at it, nothing is asked, and no history grows meanwhile."""
+    run = await days.hand_over("tasks: [{id: only, agent: hand, prompt: Go., approval: true}]")
+    await waiting(run)
+    before = (await run.handle.describe()).history_length
+    for _ in range(14):
+        assert await days.wait(run, DAY)
+    after = (await run.handle.describe()).history_length
+    calls = days.simulator.calls()
+
+    await steer(run, "approve", "only")()
+    report = await run.report()
+
+    assert (calls, days.simulator.calls()) == (0, 1)
+    assert after - before < 14 * 3
+    assert report.status is RunStatus.COMPLETED
+    assert report.duration_s is not None
+    assert timedelta(seconds=report.duration_s) // DAY == 14

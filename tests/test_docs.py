@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from home import Home
@@ -18,7 +19,8 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from embedded import simulator_url
-from runtime import Settings, load_settings
+from runtime import REGION_VARIABLE, Settings, load_settings
+from sealing import VARIABLES
 from terminal.commands import app
 
 PAGES = [Page(file) for file in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))]
@@ -162,8 +164,7 @@ def test_every_command_and_option_that_is_mentioned_exists(page: Page) -> None:
 
 @pytest.mark.parametrize("page", EVERY, ids=lambda page: page.name)
 def test_every_setting_that_is_mentioned_exists(page: Page) -> None:
-    known = {f"NIGHTCREW_{key.upper()}" for key in Settings.model_fields}
-
+    known = {f"NIGHTCREW_{key.upper()}" for key in Settings.model_fields} | {*VARIABLES, REGION_VARIABLE}
     assert set(re.findall(r"NIGHTCREW_[A-Z_]*[A-Z]", page.text)) - known == set()
 
 
@@ -188,6 +189,8 @@ def test_every_command_is_in_the_readme() -> None:
         ("./starter.py run PLAN --fast", 1),
         ("result RUN --loud", 1),
         ("./starter.py --quiet run PLAN", 1),
+        ("./starter.py audit verify RUN --json", 0),
+        ("./starter.py audit verify RUN --format csv", 1),
     ],
 )
 def test_what_does_not_exist_is_found(words: str, wrong: int) -> None:
@@ -203,6 +206,15 @@ def _tree() -> TyperGroup:
     group = get_command(app)
     assert isinstance(group, TyperGroup)
     return group
+
+
+def _options(command: Any, rest: list[str]) -> set[str]:
+    """The options of a command; of a group those of the command in it that follows, and of all where none does."""
+    own = {option for param in command.params for option in param.opts}
+    if not isinstance(command, TyperGroup):
+        return own
+    named = [command.commands[word] for word in rest[:1] if word in command.commands]
+    return own.union(*(_options(each, rest[1:]) for each in named or command.commands.values()))
 
 
 def _unknown(words: str) -> list[str]:
@@ -226,7 +238,7 @@ def _unknown(words: str) -> list[str]:
         elif command is None and parts[place - 1 : place] != ["--home"]:
             command = part.rstrip(",;.:)")
             if command in tree.commands:
-                known = general | {option for param in tree.commands[command].params for option in param.opts}
+                known = general | _options(tree.commands[command], parts[place + 1 :])
             elif command.islower() and command.isalpha():
                 wrong.append(command)
             else:

@@ -221,6 +221,8 @@ def test_a_setting_that_cannot_be_read_is_a_finding(tmp_path: Path) -> None:
             ],
         ),
         ("[limits.haiku]\nrequests = 1000\nburst = 0.5", {}, ["haiku: 1,000 requests a minute, 50% of it at once"]),
+        ("daily_usd = 2.50", {}, ["daily_usd all calls of a day, UTC, may cost $2.50 nightcrew.toml"]),
+        ("", {"NIGHTCREW_DAILY_USD": "0.1"}, ["may cost $0.10 NIGHTCREW_DAILY_USD"]),
         ("", {"NIGHTCREW_LIMITS": '{"opus": {}}'}, ["limits opus: without limit NIGHTCREW_LIMITS"]),
         (
             "account = 'team-a'\ntier = 2",

@@ -24,7 +24,7 @@ import embedded
 import service_kinds
 import services
 from embedded import all_services, down, find_server, prepare_home, simulator_url, up, web_ui_url
-from ports import LOOPBACK, choose_ports
+from ports import LOOPBACK, OURS, choose_ports
 from runtime import ROOT, CannotDo, Mode, Settings, connect, load_settings
 from services import Service
 from temporal_server import Server
@@ -139,6 +139,14 @@ async def test_a_service_that_ends_at_its_start_shows_its_log(home: Path) -> Non
     assert str(caught.value).endswith("  no [31mmoon")
 
 
+async def test_a_service_that_refuses_to_begin_is_taken_at_its_word(home: Path) -> None:
+    """Its sentence is all that is shown, and it does not count as ready."""
+    with pytest.raises(CannotDo, match=r"^The moon is gone\.$"):
+        await Stub(home, 'print(\'{"refused": "The moon is gone."}\'); sys.exit(1)').start()
+
+    assert Stub(home, READY).find() is None
+
+
 async def test_a_service_that_is_never_ready_is_stopped(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Stub, "start_seconds", 0.3)
 
@@ -215,6 +223,7 @@ async def test_only_the_process_that_was_meant_is_stopped(home: Path) -> None:
 
 def test_ports_are_remembered_unless_taken(tmp_path: Path) -> None:
     first = choose_ports(tmp_path / "ports.json", ("a", "b"))
+    assert set(first.values()) < set(OURS), "none that Temporal's server may take for itself"
     assert choose_ports(tmp_path / "ports.json", ("a", "b")) == first
 
     with socket.socket() as taken:

@@ -13,11 +13,12 @@ from plans import outlines, plan_of
 from domain.costs import AgentShare
 from domain.estimate import Estimate, estimate_of
 from domain.experience import Experience, experience_of
-from domain.forecast import SIMULATED_ANSWER, Outlook, Spread
+from domain.forecast import DENSE, SIMULATED_ANSWER, Outlook, Spread
 from domain.models import Agent, Need, Pace, Placement, Plan, Task
 from domain.prices import Price, PriceList, cost_of, worst_cost
 from domain.progress import Outline
 from domain.quota.terms import Limits, Terms
+from domain.summarizing import SUMMARIZER_TOKENS, most_read
 from domain.values import Usage
 
 PRICE = Price(input=Decimal(2), output=Decimal(10), cache_read=Decimal("0.2"), cache_write=Decimal("2.5"))
@@ -107,6 +108,24 @@ def test_an_edge_that_carries_little_is_cheap() -> None:
     whole, summary = (of(estimate_of(wide, each), "b")[0] for each in (live(), outlook))
 
     assert whole.likely - summary.likely == 4000 - 150
+
+
+def test_who_can_wait_is_shown_half_the_price_but_never_counted_on_it() -> None:
+    now, later = (estimate_of(plan(task("a", latency=latency)), live()).usd for latency in ("normal", "relaxed"))
+
+    assert now is not None
+    assert later is not None
+    assert (later.low, later.likely, later.high) == (now.low / 2, now.likely / 2, now.high)
+
+
+def test_a_call_for_a_summary_is_in_the_highest_figure() -> None:
+    """Its agent is asked to give one by itself, so that it is unlikely; each attempt may need one."""
+    without, with_one = (estimate_of(plan(task("a", summarise=wanted)), live()).usd for wanted in (False, True))
+
+    assert without is not None
+    assert with_one is not None
+    read = Usage(input=most_read(task("a")) // DENSE, output=SUMMARIZER_TOKENS)
+    assert with_one.high >= without.high + 4 * worst_cost(PRICE, read)
 
 
 def test_a_model_without_a_price_has_no_cost_and_is_named() -> None:

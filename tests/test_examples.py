@@ -9,11 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from conftest import eventually
 from home import ROOT, Home
 
 from domain.models import RunStatus
+from domain.schemas import json_schema
 from terminal.outcome import exit_for
 
 PLANS = sorted(file for file in (ROOT / "examples").glob("*.yaml") if not file.name.endswith(".script.yaml"))
@@ -30,7 +32,9 @@ EXPECTED: dict[str, tuple[RunStatus, int]] = {
     "degraded": (RunStatus.DEGRADED, 6),
     "failures": (RunStatus.DEGRADED, 9),
     "handbook": (RunStatus.COMPLETED, 46),
+    "long-reports": (RunStatus.COMPLETED, 7),
     "map-files": (RunStatus.COMPLETED, 26),
+    "markets": (RunStatus.COMPLETED, 10),
 }
 """How each example ends, and with how many tasks. A new example gets a line here."""
 
@@ -184,6 +188,17 @@ async def test_the_example_of_failures_waits_for_a_wall_and_a_person_and_tells_o
     assert (report["status"], done.returncode) == (status, exit_for(status))
     assert {task["id"]: task["attempts"] for task in report["tasks"]}["prices"] == 1
     assert "We phone him." in home("status", "failures", "review").stdout
+
+
+def test_every_event_of_the_examples_is_as_the_schema_says(home: Home, ended: Ended) -> None:
+    """Of those above, and of all runs in one question."""
+    runs = {ended(plan)[1]["run"] for plan in BY_ITSELF}
+    schema = jsonschema.Draft202012Validator(json_schema("event"))
+
+    events = [json.loads(line) for line in home("events", "--all", "--json").stdout.splitlines()]
+
+    assert runs <= {event["correlationid"] for event in events}
+    assert [f"{event['id']}: {error.message}" for event in events for error in schema.iter_errors(event)] == []
 
 
 def test_a_script_holds_for_its_plan_alone(home: Home, ended: Ended, tmp_path: Path) -> None:

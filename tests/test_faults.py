@@ -52,7 +52,7 @@ FAULTS: dict[str, tuple[dict[str, Any], int, str, TaskStatus]] = {
     "paused": ({"stop_reason": "pause_turn"}, 1, "UnexpectedStop", FAILED),
     "context": ({"stop_reason": "model_context_window_exceeded"}, 1, "ContextExceeded", FAILED),
     "unknown": ({"stop_reason": "brand_new_reason"}, 1, "UnexpectedStop", FAILED),
-    "tool": ({"tool": "shell", "answer": '{"command": "rm'}, 1, "UnexpectedStop", FAILED),
+    "tool": ({"tool": "shell", "answer": '{"command": "rm'}, 1, "RightRefused", FAILED),
     # silence
     "silent": ({"fault": "hang_before_headers"}, 4, "NoProgress", TIMED_OUT),
     "headers": ({"fault": "hang_after_headers"}, 4, "NoProgress", TIMED_OUT),

@@ -222,14 +222,15 @@ async def test_up_tries_at_once_what_its_keeper_cannot_start(home: Home) -> None
 
 async def test_what_waits_for_another_service_says_so(home: Home) -> None:
     await up(home.settings, worker=False)
-    database = home.folder / "temporal.db"
+    database, aside = home.folder / "temporal.db", home.folder / "aside"
     keeper = home.pid(home.keeper)
 
     os.kill(keeper, signal.SIGSTOP)
     for service in home.server, home.simulator:
         os.kill(home.pid(service), signal.SIGKILL)
+    aside.mkdir()
     for file in home.folder.glob("temporal.db*"):
-        file.unlink()
+        file.rename(aside / file.name)
     database.mkdir()
     os.kill(keeper, signal.SIGCONT)
     while home.account("server")["crashes"] < 2:
@@ -240,6 +241,8 @@ async def test_what_waits_for_another_service_says_so(home: Home) -> None:
     assert "as soon as the server is up" in simulator.sentence("./starter.py")
     assert home.account("simulator")["crashes"] == 0
     database.rmdir()
+    for file in aside.iterdir():
+        file.rename(home.folder / file.name)
     while troubles(home.folder):
         await asyncio.sleep(0.05)
 

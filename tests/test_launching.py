@@ -56,3 +56,20 @@ tasks:
                     started[number] = started.get(number, 0) + 1
     assert sum(started.values()) == 12
     assert max(started.values()) <= 5
+
+
+async def test_a_run_is_only_a_few_starts_ahead_of_the_server(crew: Bench) -> None:
+    """However many places it has: what the server is not ready for waits in the run, and not before others."""
+    run = await crew.start(
+        f"max_concurrency: 30\ntasks: [{{id: t, agent: hand, prompt: Go., for_each: {[*range(60)]}}}]"
+    )
+
+    report = await run.report()
+
+    ahead, most = 0, 0
+    for event in (await run.handle.fetch_history()).events:
+        ahead += event.event_type == HistoryEvent.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED
+        ahead -= event.event_type == HistoryEvent.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED
+        most = max(most, ahead)
+    assert (report.status, report.census.succeeded) == (RunStatus.COMPLETED, 60)
+    assert (ahead, most) == (0, places.STARTS_AHEAD)

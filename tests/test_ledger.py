@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 import obstore
 import pytest
 
-from activities.ledger import Entry, Intent, Landed, Ledger, Setback
+from activities.ledger import Entry, Landed, Ledger
 from activities.model import Completion
 from domain.models import TaskError, Try, Usage, ref_of
+from entries import Intent, Setback
 from store import Store, StoreError, open_store
 
 ENTRY = Entry(run="run", task="scan[a/b]", step=1, content=ref_of(b"brief"))

@@ -21,7 +21,8 @@ RACERS = 3
 RACER = """
 import asyncio, json, sys
 from datetime import UTC, datetime
-from activities.ledger import Entry, Intent, Ledger
+from activities.ledger import Entry, Ledger
+from entries import Intent
 from activities.model import Completion
 from domain.models import Usage, ref_of
 from store import open_store

@@ -257,3 +257,31 @@ def test_a_home_without_runs_has_no_costs(tmp_path: Path) -> None:
     done = Home(tmp_path / "home")("costs")
 
     assert (done.returncode, done.stdout) == (0, "no runs\n")
+
+
+@pytest.mark.parametrize("where", ["task", "agent", "day"])
+def test_no_model_without_a_price_starts_under_a_cap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    plan = {
+        "task": ODD.replace("prompt: Say hello.", "prompt: Say hello., budget_usd: 1"),
+        "agent": ODD.replace("instructions: You are odd.", "instructions: You are odd., budget_usd: 1"),
+        "day": ODD,
+    }[where]
+    if where == "day":
+        monkeypatch.setenv("NIGHTCREW_DAILY_USD", "1")
+
+    refused = Home(tmp_path / "home")("run", write(tmp_path, plan), "--yes", "--simulate")
+
+    assert refused.returncode == 2, refused.stderr
+    assert "Without it a budget cannot be kept" in refused.stderr
+
+
+def test_a_cap_that_is_too_small_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    small = SMALL.replace("prompt: Say hello.", "prompt: Say hello., budget_usd: 0.005")
+
+    refused = Home(tmp_path / "home")("run", write(tmp_path, small), "--simulate")
+
+    assert refused.returncode == 6, refused.stderr
+    assert "One call of task 'only' may cost up to" in refused.stderr
+    assert "and its budget_usd is $0.0050: it could not start. Nothing was started." in refused.stderr

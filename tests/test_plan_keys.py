@@ -388,3 +388,38 @@ def test_a_budget_is_read_by_its_digits(
 
     assert read.plan.budget == (None if budget is None else Decimal(budget))
     assert read.plan_sources.get("budget_usd") == source
+
+
+def test_a_task_has_a_budget_of_its_own_or_that_of_the_defaults_and_never_that_of_its_agent() -> None:
+    read = plan_from_text(
+        """
+budget_usd: 9
+agents: [{name: scout, version: "1", model: m, instructions: Go., budget_usd: 0.30}]
+defaults: {agent: scout, budget_usd: 0.1}
+tasks:
+  - {id: a, prompt: Go.}
+  - {id: b, for_each: [x, y], prompt: "{{ item }}", budget_usd: 0.07}
+""",
+        file="p",
+        registry=REGISTRY,
+        folder=DictFolder(FILES),
+    )
+
+    budgets = {task.id: task.budget for task in read.plan.tasks}
+    assert budgets == {"a": Decimal("0.1"), "b[x]": Decimal("0.07"), "b[y]": Decimal("0.07")}
+    assert [agent.budget for agent in read.plan.agents] == [Decimal("0.30")]
+    assert (read.sources["a"]["budget_usd"], read.sources["b[x]"]["budget_usd"]) == ("defaults", "task")
+    assert Plan.model_validate_json(read.plan.model_dump_json()) == read.plan
+
+
+def test_a_plan_without_caps_is_written_as_before() -> None:
+    """So what earlier releases have submitted is the same plan, by its hash."""
+    written = planned("tasks: [{id: a, agent: idle, prompt: x}]").plan.model_dump(mode="json")
+
+    assert "budget" not in written["tasks"][0]
+    assert "budget" not in written["agents"][0]
+
+
+@pytest.mark.parametrize("amount", ["0", "-1", "much", "true", ".nan", ".inf", "1000001"])
+def test_a_cap_that_is_no_amount_is_refused(amount: str) -> None:
+    assert len(mistakes(f"tasks: [{{id: a, agent: idle, prompt: x, budget_usd: {amount}}}]")) == 1

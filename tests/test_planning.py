@@ -318,7 +318,7 @@ TASK_MISTAKES = [
     ("prompt: 'a {{ b }} c'", "3:16", "'{{ b }}' names no task", "allowed"),
     ("prompt: 'a {{ frst }} c'", "3:16", "'{{ frst }}' names no task", "did you mean 'first'?"),
     ("prompt: a {{ first }}", "3:15", "placed but not in needs", "add 'first' to needs"),
-    ("prompt: a {{ first.title }}", "3:15", "not supported yet", ""),
+    ("prompt: a {{ first.title }}", "3:15", "placed but not in needs", "add 'first' to needs"),
     ("prompt: a {{ item }}", "3:15", "without for_each", ""),
     ("prompt: a {{ item.x }}", "3:15", "names no task", ""),
     ("prompt: a {{ params.lng }}", "3:15", "not declared", "did you mean 'params.lang'?"),
@@ -366,7 +366,7 @@ TASK_MISTAKES = [
     ("needs: ['first[x]']", "3:13", "no task of this plan", ""),
     ("needs: [second]", "3:13", "needs itself: second -> second", ""),
     ("for_each: []", "3:15", "'for_each' must not be empty", ""),
-    ("for_each: a", "3:15", "must be a list of items, or {files: PATTERN}", ""),
+    ("for_each: a", "3:15", "must be a list of items, {files: PATTERN}, {param: NAME} or {from: TASK}", ""),
     ("for_each: [[a]]", "3:16", "'for_each[0]' must be a text", ""),
     ("for_each: [no]", "3:16", "can be read as true or false", "write it in quotes"),
     ("for_each: [1.5]", "3:16", "must be a text, not the number 1.5", "write it in quotes"),
@@ -376,18 +376,20 @@ TASK_MISTAKES = [
     ("for_each: [' a']", "3:16", "without space around", ""),
     ("for_each: ['a\u202eb']", "3:16", "printable", ""),
     (f"for_each: [{'a' * 101}]", "3:16", "at most 100", ""),
-    ("for_each: {from: first}", "3:16", "'from' is not supported yet", ""),
+    ("for_each: {from: nobody}", "3:22", "needs 'nobody', which is no task of this plan", ""),
+    ("for_each: {from: first, max: 0}", "3:34", "'for_each.max' must be at least 1", ""),
     ("for_each: {files: nope/*}", "3:23", "'nope/*' matches no file", ""),
     ("for_each: {files: raw.bin}", "3:23", "not UTF-8", ""),
     ("for_each: {fils: x}", "3:16", "unknown key 'fils'", "did you mean 'files'?"),
     ("promt: x", "3:5", "unknown key 'promt' in a task", "did you mean 'prompt'?"),
+    ("schema: x", "3:13", "'schema' must be a mapping", ""),
+    ("review: x", "3:13", "'review' must be a mapping", ""),
+    ("review: {by: writr}", "3:18", "unknown agent 'writr'", "did you mean 'writer'?"),
+    ("review: {by: writer, tries: 4}", "3:33", "must be at most 3", ""),
+    ("review: {by: writer, trys: 1}", "3:26", "unknown key 'trys' in 'review'", "did you mean 'tries'?"),
+    ("review: {tries: 1}", "3:13", "'by' is missing in 'review'", ""),
     ("on_budget: wait", "3:5", "'on_budget' cannot stand in a task", "write it at the top of the plan"),
-    *[
-        (f"{key}: x", "3:5", f"'{key}' is not supported yet", "")
-        for key in (
-            "plan", "schema", "review", "merge", "replan", "workspace", "budget_usd",
-        )
-    ],
+    ("workspace: x", "3:5", "'workspace' is not supported yet", ""),
 ]  # fmt: skip
 
 
@@ -495,7 +497,7 @@ PLAN_MISTAKES = [
     (
         "tasks:\n  - {id: b, agent: idle, prompt: x, bad: 1, for_each: [1], needs: [c]}\n  - {id: c, agent: 5, prompt: '{{ b }} {{ b[1] }}', needs: [b]}\n",
         [
-            "p:2:37: task 'b': unknown key 'bad' in a task (known: agent, approval, attempts, capability, deadline, files, for_each, id, latency, max_tokens, needs, payload, priority, prompt, prompt_file, quorum, time_limit, timeout, type)",
+            "p:2:37: task 'b': unknown key 'bad' in a task (known: agent, approval, attempts, ",
             "p:2:68: task 'b': the needs form a cycle: b -> c -> b",
             "p:3:20: task 'c': 'agent' must be a text, not the number 5 (write it in quotes)",
         ],
@@ -569,7 +571,7 @@ def test_every_mistake_is_told_at_once_in_order() -> None:
         "21:30: task 'report': '{{ item }}' stands in a task without for_each",
         "22:13: task 'report': 'files': 'nope/*' matches no file",
         "23:19: task 'report': 'needs.scan' must be require, tolerate or optional, not the text 'requir'",
-        "26:14: task 'report': '{{ scan.field }}': a field of a result is not supported yet",
+        "26:14: task 'report': '{{ scan.field }}': 'scan' has no schema, so its result has no fields",
         "27:5: the alias '*anchor' is not allowed",
         "28:5: a task must be a mapping, not a list",
     ]
@@ -682,7 +684,9 @@ tasks: [{id: a, agent: idle, for_each: %s, %s}]
 def test_the_prompts_of_a_plan_have_a_limit_in_all() -> None:
     text = f"tasks: [{{id: a, agent: idle, prompt: '{'x' * 600_000}', for_each: {items(100)}}}]"
 
-    assert "task 'a[83]': the prompts and payloads of the plan are larger than 50 MB in all" in mistakes(text)[0]
+    assert (
+        "task 'a[83]': the prompts, payloads and schemas of the plan are larger than 50 MB in all" in mistakes(text)[0]
+    )
 
 
 def test_a_prompt_of_a_million_bytes_is_the_largest() -> None:

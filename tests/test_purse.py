@@ -39,9 +39,9 @@ from domain.models import (
     ref_of,
 )
 from domain.prices import NOTHING, Price, PriceList, cost_of_calls
-from domain.progress import Ended, Outline, OutlineTask, Progress, outline_of
+from domain.progress import Ended, Outline, OutlineTask, Progress, Reserve, outline_of
 from domain.requests import Refused
-from domain.steering import Setting
+from domain.steering import Setting, TaskSteering
 from domain.weighing import heaviest, weight
 
 DOLLAR = Price(input=Decimal(1), output=Decimal(1), cache_read=Decimal(1), cache_write=Decimal(1))
@@ -218,6 +218,135 @@ def test_what_the_door_does_not_cover_at_once_is_a_failure_and_no_loop() -> None
     assert run.end_of("a") is TaskStatus.FAILED
 
 
+# What cannot be known at once
+
+
+def cut_off(tokens: int, *, attempt: int = 1, used: bool = False) -> Try:
+    """A call that may have used so many tokens."""
+    error = TaskError(type="WorkerStopped", message="the worker was stopped", retryable=True)
+    return Try(attempt=attempt, error=error, at=START, unsettled=Usage(output=tokens), used=used)
+
+
+def test_a_worker_that_is_stopped_again_and_again_takes_one_call_at_a_time() -> None:
+    """All the rest of what was set aside is free for the restart: a tight run is not stopped early by restarts."""
+    run = tasks("a", budget=5 * CALL)
+
+    for stops in range(1, 5):
+        assert run.launch() == ("a",)
+        run.result("a", Parked(why="worker", what="stopped", tries=(cut_off(50),), accounted=True))
+        assert (run.progress.spent, run.progress.used) == (stops * CALL, {})
+
+    assert run.launch() == ("a",)
+    run.result("a", answer(10))
+    assert run.course.status(run.progress) is RunStatus.COMPLETED
+    assert (run.progress.spent, run.progress.owing) == (4 * CALL + 10 * TOKEN, ())
+
+
+LATER = START + timedelta(hours=1)
+IN_BATCH = Parked(why="batch", what="a batch", until=LATER, accounted=True, in_batch=True)
+
+
+def with_an_optional_need(budget: Decimal) -> Run:
+    """A task `b` that was told that `a` has failed, and waits for its batch."""
+    needing = OutlineTask(
+        id="b", agent="ant", needs={"a": Policy.OPTIONAL}, timeout=timedelta(seconds=30), attempts=1, max_tokens=1
+    )
+    first = OutlineTask(id="a", agent="ant", timeout=timedelta(seconds=30), attempts=1)
+    run = Run(priced(Outline(max_concurrency=2, tasks=(first, needing)), budget))
+    run.launch()
+    run.result("a", Failed(error=TaskError(type="E", message="no"), accounted=True))
+    assert run.launch() == ("b",)
+    run.result("b", IN_BATCH)
+    return run
+
+
+def test_a_task_in_a_batch_whose_need_is_done_again_has_new_money_set_aside_for_its_new_brief() -> None:
+    """Its old request may be billed all the same: one call of it counts, until the ledger was asked at its end."""
+    run = with_an_optional_need(budget=1000 * CALL)
+    before = run.progress.reserved["b"]
+
+    run.ask("retry", TaskSteering(by="someone", tasks=("a",)))
+    assert "b" not in run.progress.reserved
+    assert run.progress.spent == before.call
+    assert run.launch() == ("a",)
+    run.result("a", Answered(output_ref=ref_of(b"x"), output_bytes=9000, usage=Usage(), attempts=1, accounted=True))
+    assert run.launch() == ("b",)
+
+    held = run.progress.reserved["b"]
+    assert held.call == purse.worst_call(run.course.chart, run.progress, "b")
+    assert held.usd > before.usd
+    assert purse.cap(run.course.chart, run.progress, "b") == held.usd + (before.call or 0)
+    run.result("b", answer(10))
+    (owed,) = run.progress.owing
+    calls = (Spent(model="ant", unsettled=Usage(output=20)), Spent(model="ant", usage=Usage(output=10)))
+    run.take(run.course.settled(run.progress, owed, Account(calls=calls), run.now))
+    assert run.progress.spent == 30 * TOKEN
+
+
+@pytest.mark.parametrize(
+    "parked",
+    [
+        Parked(why="pause", what="paused", accounted=True, in_batch=True),
+        Parked(why="worker", what="stopped", accounted=True, in_batch=True),
+        Parked(why="worker", what="another store", accounted=True),
+        Parked(why="worker", what="stopped"),
+    ],
+    ids=["paused", "stopped", "another store", "stopped before it looked"],
+)
+def test_what_is_set_aside_for_a_batch_stays_while_nobody_has_looked_at_it(parked: Parked) -> None:
+    """Neither free for others, nor counted as spent beside what the next start sets aside."""
+    run = tasks("a", budget=4 * CALL)
+    run.launch()
+    run.result("a", IN_BATCH)
+    held = run.progress.reserved["a"]
+    run.now = LATER
+    run.take(run.course.wake(run.progress, run.now))
+    assert run.launch() == ("a",)
+
+    run.result("a", parked)
+
+    assert run.progress.reserved["a"].usd == held.usd
+    assert run.progress.spent == 0
+
+
+def test_a_call_that_was_told_as_lost_and_answered_after_all_is_counted_once() -> None:
+    run = tasks("a", budget=4 * CALL)
+    run.launch()
+    lost = cut_off(50, used=True)
+    run.result("a", Parked(why="worker", what="stopped", tries=(lost,), accounted=True))
+    run.launch()
+
+    run.result("a", answer(10).model_copy(update={"accounted": False}))
+    (owed,) = run.progress.owing
+    calls = (Spent(model="ant", usage=Usage(output=10)),)
+    step = run.take(run.course.settled(run.progress, owed, Account(calls=calls), run.now))
+
+    assert run.progress.spent == 10 * TOKEN
+    (event,) = step.events
+    assert (event.data["cost_usd"], event.data["unsettled_usd"]) == ("0", "-0.00005")
+    assert event.data["unsettled"] == Usage(output=-50).model_dump()
+
+
+def test_what_the_ledger_tells_is_priced_call_by_call_at_its_own_model() -> None:
+    """The agent's model and that of the summarizer: neither is the other's price, and two calls are not one."""
+    run = tasks("a", budget=None)
+    dear = Price(input=Decimal(100), output=Decimal(100), cache_read=Decimal(100), cache_write=Decimal(100))
+    run.course.chart.outline.prices["dear"] = dear
+    run.launch()
+    run.result("a", Stopped(why="the task was cancelled"))
+
+    (owed,) = run.progress.owing
+    calls = (
+        Spent(model="ant", usage=Usage(output=10)),
+        Spent(model="dear", usage=Usage(input=1), unsettled=Usage(output=2)),
+    )
+    step = run.take(run.course.settled(run.progress, owed, Account(calls=calls), run.now))
+
+    (event,) = step.events
+    assert Decimal(str(event.data["cost_usd"])) == (10 + 100) * TOKEN
+    assert Decimal(str(event.data["unsettled_usd"])) == 200 * TOKEN
+
+
 def test_runs_of_plans_before_money_was_counted_set_nothing_aside() -> None:
     run = Run(Outline(max_concurrency=1, tasks=(OutlineTask(id="a", agent="ant", timeout=timedelta(1), attempts=3),)))
 
@@ -230,6 +359,14 @@ def test_runs_of_plans_before_money_was_counted_set_nothing_aside() -> None:
 # Any plan, any order
 
 
+UNSEEN = (
+    Parked(why="pause", what="paused", accounted=True, in_batch=True),
+    Parked(why="worker", what="stopped", accounted=True, in_batch=True),
+    Parked(why="worker", what="stopped before it looked"),
+)
+"""What comes of a task whose request is in a batch when nobody has looked for the answer."""
+
+
 class Spending(Voyage):
     """A run in which no call uses more than it may: what is billed is known, and told or not told."""
 
@@ -237,17 +374,42 @@ class Spending(Voyage):
         super().__init__(outline, draw)
         self.billed = NOTHING
         self.steps: dict[tuple[str, int], list[Spent]] = {}
+        self.in_batch: dict[str, Spent] = {}
 
     def _result(self, id: str, *, kind: str = "result", outcome: Outcome | None = None) -> Moment:
         held = self.progress.reserved.get(id)
         if kind == "echo" or held is None:
             return super()._result(id, kind=kind, outcome=outcome)
-        model = self.course.chart.model(id)
-        calls = [self._call(model) for _ in range(self._draw(st.integers(1, held.attempts)))]
-        made = self._outcome(calls) if outcome is None else self._answered(calls)
+        model, found = self.course.chart.model(id), self.in_batch.pop(id, None)
+        before = [found] if found is not None and held.open else []  # else it was asked for what has changed since
+        if before and outcome is None and self._draw(st.booleans()):
+            self.in_batch[id] = before[0]
+            return super()._result(id, kind=kind, outcome=self._draw(st.sampled_from(UNSEEN)))
+        room = self._room(id, held)
+        if room < 1 and not before:  # what it was set aside for has been spent by starts before this one
+            return super()._result(id, kind=kind, outcome=Parked(why="budget", what="not covered", accounted=True))
+        calls = [self._call(model) for _ in range(self._draw(st.integers(0 if before else 1, max(0, room))))]
+        told = [*before, *calls]
+        if outcome is None and len(calls) < room and self._draw(st.booleans()):
+            self.in_batch[id] = sent = self._call(model)
+            calls.append(sent)
+            until = self._now + timedelta(minutes=5)
+            made: Outcome = Parked(
+                why="batch", what="a batch", until=until, tries=self._tries(told), accounted=True, in_batch=True
+            )
+        else:
+            made = self._outcome(told) if outcome is None else self._answered(told)
         self.billed += cost_of_calls(self._outline.prices, calls)
         self.steps.setdefault((id, purse.step_of(self.progress, id)), []).extend(calls)
         return super()._result(id, kind=kind, outcome=made)
+
+    def _room(self, id: str, held: Reserve) -> int:
+        """How many calls the door lets pass: as many as are covered beside those that were made before."""
+        cap = purse.cap(self.course.chart, self.progress, id)
+        if cap is None:
+            return held.attempts
+        made = self.steps.get((id, purse.step_of(self.progress, id)), [])
+        return min(held.attempts, int((cap - cost_of_calls(self._outline.prices, made)) // CALL))
 
     def _call(self, model: str) -> Spent:
         input, output = self._draw(st.integers(0, WEIGHT)), self._draw(st.integers(0, MAX_TOKENS))
@@ -293,7 +455,9 @@ class Spending(Voyage):
         budget = purse.limit(self.course.chart, self.progress)
         if budget is not None and self._outline.on_budget == "wait":
             yield self._ask("set", Setting(by="someone", budget_usd=budget + 1000 * CALL))
-        yield from super()._until_over()
+        for moment in super()._until_over():
+            yield moment
+            self.settle()  # as the supervisor does: a run does not stop while money is owed to it
 
     def settle(self) -> None:
         """The ledger is asked for everything that was not told."""
@@ -314,7 +478,8 @@ def test_no_order_of_things_overspends_a_budget_or_leaves_money_set_aside(
         limit = purse.limit(voyage.course.chart, progress)
         assert limit is None or purse.committed(progress) <= limit
         assert limit is None or voyage.billed <= limit
-        assert progress.reserved.keys() == progress.active.keys()
+        assert progress.reserved.keys() >= progress.active.keys()
+        assert all(held.open for id, held in progress.reserved.items() if id not in progress.active)
         assert progress.spent >= 0
 
     assert not voyage.progress.reserved

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -44,21 +45,30 @@ class Process:
     back: Amounts = field(default_factory=dict)
     under_way: dict[int, Call] = field(default_factory=dict)
     said: Ask | None = None
+    drawn: dict[int, Amounts] = field(default_factory=dict)
+    """By call: all that was drawn when it was granted."""
+    heard: int = 0
+    seen: Seen | None = None
+    left: float = 0.0
+    """When the call left whose answer was seen last."""
 
 
 class World(RuleBasedStateMachine):
     """Processes that ask, use, return, die and repeat themselves; a bank that is restarted; clocks that jump."""
 
     headroom = 0.1
+    largest = 3_000.0
+    learns = False
 
     @initialize(
         requests=st.sampled_from([10, 60, 200]),
         tokens=st.sampled_from([2_000, 50_000]),
         burst=st.sampled_from([0.05, 0.1, 0.5, 1.0]),
         hold=st.sampled_from([HOLD, HOLD, 1.0, 4.0]),
+        tells=st.booleans(),
     )
-    def begin(self, requests: int, tokens: int, burst: float, hold: float) -> None:
-        self.hold = hold
+    def begin(self, requests: int, tokens: int, burst: float, hold: float, tells: bool) -> None:
+        self.hold, self.tells = hold, tells
         given = {"requests": requests, "input_tokens": tokens, "output_tokens": tokens, "burst": burst}
         self.provider = Limiter(ProviderLimits.model_validate(given))
         self.terms = Terms(headroom=self.headroom, limits={"default": Limits.model_validate(given)})
@@ -66,6 +76,8 @@ class World(RuleBasedStateMachine):
         self.now, self.skew = 0.0, 0.0
         self.names = 0
         self.on_their_way: list[tuple[float, Process, Call]] = []
+        self.answers: list[tuple[Process, Call, Standing, float]] = []
+        self.guessed: set[tuple[str, int]] = set()
         self.processes = [self.process() for _ in range(3)]
         for process in self.processes:
             self.say(process, ())
@@ -109,16 +121,20 @@ class World(RuleBasedStateMachine):
     def ask(self, who: int, wanted: list[tuple[Amounts, bool, str]], fate: str, delay: float) -> None:
         process = self.processes[who]
         calls = []
-        for amount, pooled, run in wanted:
+        for size, pooled, run in wanted:
             process.calls += 1
+            amount: Amounts = {measure: min(part, self.largest) for measure, part in size.items()}
             agent, pool = ("pair", POOL) if pooled else (None, 0)
             calls.append(Call(number=process.calls, lane=LANE, amounts=amount, run=run, agent=agent, pool=pool))
         grant = self.say(process, tuple(calls))
+        if not self.bank.lanes[LANE].told:
+            self.guessed.update((process.name, call.number) for call in calls)
         granted = [call for call in calls if call.number in grant.numbers]
         match fate:
             case "used":
                 for call in granted:
                     process.under_way[call.number] = call
+                    process.drawn[call.number] = grant.lanes[LANE].drawn
                     self.on_their_way.append((self.now + delay * self.hold, process, call))
             case "late":
                 for call in granted:
@@ -136,6 +152,7 @@ class World(RuleBasedStateMachine):
         if not there:
             return
         call = process.under_way.pop(there[0])
+        self.over(process, call)
         unused = int(call.amounts["output_tokens"] * part)
         self.provider.settle("model", unused_output=unused, now=self.now)
         process.back = plus(process.back, {"output_tokens": float(unused)})
@@ -153,6 +170,9 @@ class World(RuleBasedStateMachine):
 
     # How it is done
 
+    def over(self, process: Process, call: Call) -> None:
+        """A call is about to end."""
+
     @property
     def clock(self) -> datetime:
         return NOON + timedelta(seconds=self.now + self.skew)
@@ -166,13 +186,22 @@ class World(RuleBasedStateMachine):
             clock=self.now,
             hold=self.hold,
             terms=self.terms,
-            lanes={LANE: LaneReport(flying=len(process.under_way), back=process.back)},
+            lanes={LANE: self.report(process)},
             pools=dict(held_now),
             calls=calls,
             waiting=len(calls),
         )
         self.bank, grant = draw(self.bank, process.said, self.clock)
         return grant
+
+    def report(self, process: Process) -> LaneReport:
+        """What a process has to say. One of an older kind does not tell what is still on its way."""
+        coming: Amounts = {}
+        for _, by, call in self.on_their_way:
+            coming = plus(coming, call.amounts) if by is process else coming
+        seen = process.seen and process.seen.model_copy(update={"age": self.now - process.left})
+        on_its_way = coming if self.tells else None
+        return LaneReport(flying=len(process.under_way), back=process.back, on_its_way=on_its_way, seen=seen)
 
     def arrive(self, process: Process, call: Call) -> None:
         """A granted call comes to the provider, which would refuse it if it were too much."""
@@ -182,7 +211,14 @@ class World(RuleBasedStateMachine):
             output_tokens=int(call.amounts["output_tokens"]),
             now=self.now,
         )
+        if self.learns and (process.name, call.number) in self.guessed and wait:
+            return
         assert wait == 0, f"a call of {process.name} would be refused"
+        told = self.provider.standings("model", self.now)
+        limits = {name.replace("-", "_"): standing.limit for name, standing in told.items()}
+        left = {name.replace("-", "_"): standing.remaining for name, standing in told.items()}
+        standing = Standing.model_validate({"limits": limits, "remaining": left})
+        self.answers.append((process, call, standing, self.now))
 
     @invariant()
     def no_instance_is_held_twice(self) -> None:
@@ -194,6 +230,26 @@ class World(RuleBasedStateMachine):
     def the_state_stays_small(self) -> None:
         assert len(self.bank.model_dump_json()) < 40_000
 
+    def teardown(self) -> None:
+        """Whatever has happened: when all calls have ended, every instance can be had again."""
+        if self.learns or not hasattr(self, "processes"):
+            return
+        self.on_their_way.clear()
+        for process in self.processes:
+            process.under_way.clear()
+        self.now += 2 * SILENT.total_seconds()
+        for process in self.processes:
+            self.say(process, ())
+        first = self.processes[0]
+        tiny: Amounts = {"requests": 1.0, "input_tokens": 1.0, "output_tokens": 1.0}
+        for _ in range(20):
+            first.calls += 1
+            call = Call(number=first.calls, lane=LANE, amounts=tiny, run="r", agent="pair", pool=POOL)
+            if len(first.under_way) < POOL and call.number in self.say(first, (call,)).numbers:
+                first.under_way[call.number] = call
+            self.time_passes(30.0)
+        assert len(first.under_way) == POOL
+
 
 class CarelessWorld(World):
     """Without any headroom: the arithmetic itself must be right."""
@@ -201,8 +257,52 @@ class CarelessWorld(World):
     headroom = 0.0
 
 
+class LearningWorld(World):
+    """Limits, or how much fits at once, are learned from answers, which begin in any order."""
+
+    largest = 1_000.0
+    learns = True
+
+    @initialize(
+        requests=st.sampled_from([60, 200]),
+        burst=st.sampled_from([0.1, 0.5, 1.0]),
+        hold=st.sampled_from([HOLD, 1.0, 4.0]),
+        tells=st.booleans(),
+        tier=st.sampled_from([None, 100, 1_000]),
+    )
+    def begin_without(self, requests: int, burst: float, hold: float, tells: bool, tier: int | None) -> None:
+        super().begin(requests, 50_000, burst, hold, tells)
+        self.bank = Bank()
+        self.terms = Terms(headroom=self.headroom, limits={"default": Limits(requests=tier)} if tier else {})
+        self.processes = [self.process() for _ in range(3)]
+
+    def begin(self, *_: object) -> None:
+        """As above."""
+
+    @rule(which=st.integers(0, 9))
+    def an_answer_begins(self, which: int) -> None:
+        """It tells how the account stood when its call arrived. Who has died hears nothing."""
+        if self.answers:
+            self.hear(self.answers.pop(which % len(self.answers)))
+
+    def over(self, process: Process, call: Call) -> None:
+        """An answer ends after it has begun."""
+        for answer in [answer for answer in self.answers if answer[:2] == (process, call)]:
+            self.answers.remove(answer)
+            self.hear(answer)
+
+    def hear(self, answer: tuple[Process, Call, Standing, float]) -> None:
+        process, call, standing, left = answer
+        process.left = left
+        process.heard += 1
+        drawn = process.drawn[call.number]
+        process.seen = Seen(number=process.heard, standing=standing, charged=call.amounts, drawn=drawn, age=0.0)
+
+
 TestWorld = World.TestCase
 TestWorld.settings = settings(max_examples=80, stateful_step_count=25, deadline=None)
+TestLearningWorld = LearningWorld.TestCase
+TestLearningWorld.settings = settings(max_examples=80, stateful_step_count=25, deadline=None)
 TestCarelessWorld = CarelessWorld.TestCase
 TestCarelessWorld.settings = settings(max_examples=80, stateful_step_count=25, deadline=None)
 
@@ -258,10 +358,10 @@ def test_processes_take_turns_at_a_limit() -> None:
     """Whoever was served stands behind those who wait, however early it asks again."""
     bank, first = draw(OPEN, ask_for(10, number=1), NOON)
     bank, nothing = draw(bank, ask_for(10, number=1, worker="v"), NOON)
-    assert (len(first.numbers), len(nothing.numbers)) == (5, 0)
+    assert (len(first.numbers), len(nothing.numbers)) == (6, 0)
 
     served = []
-    for second in range(1, 7):
+    for second in range(1, 8):
         for worker in "w", "v":
             ask = ask_for(10, number=1 + second, worker=worker, clock=float(second))
             bank, grant = draw(bank, ask, NOON + timedelta(seconds=second))
@@ -448,3 +548,42 @@ def test_a_call_as_large_as_its_bucket_is_not_followed_too_early(
         if provider.admit("model", input_tokens=0, output_tokens=int(amount), now=arrival) > 0
     ]
     assert refused == []
+
+
+@pytest.mark.parametrize("order", [*permutations(range(4))])
+@pytest.mark.parametrize("together", [False, True])
+def test_the_order_of_the_first_answers_does_not_matter(order: tuple[int, ...], together: bool) -> None:
+    """Four calls arrive at once, and are answered in any order: in the end the bank knows what is in the bucket.
+
+    Of answers that come together only the latest is told, and the most that any of them has told of.
+    """
+    provider = Limiter(ProviderLimits(requests=60, burst=0.1))
+    calls = ask_for(4, number=1).model_copy(update={"terms": Terms(headroom=0)})
+    bank, first = draw(Bank(), calls, NOON)
+    left = []
+    for _ in first.numbers:
+        assert provider.admit("model", input_tokens=0, output_tokens=0, now=0.0) == 0
+        left.append(provider.standings("model", 0.0)["requests"].remaining)
+
+    most = 0.0
+    for number, which in enumerate(order, start=1):
+        most = max(most, left[which] + 1.0)
+        if together and number < 3:
+            continue
+        second = 0.6 + number / 10
+        seen = Seen(
+            number=number,
+            standing=Standing(limits={"requests": 60}, remaining={"requests": left[which]}),
+            charged={"requests": 1.0},
+            drawn=first.lanes[LANE].drawn,
+            age=second,
+            most={"requests": most},
+        )
+        report = LaneReport(flying=4, seen=seen, on_its_way={})
+        heard = ask_for(0, number=1 + number, clock=second).model_copy(
+            update={"terms": Terms(headroom=0), "lanes": {LANE: report}}
+        )
+        bank, _ = draw(bank, heard, NOON + timedelta(seconds=second))
+
+    assert bank.lanes[LANE].sizes["requests"] == 6
+    assert bank.lanes[LANE].levels["requests"] == pytest.approx(3.0)  # six, without four, and a second later

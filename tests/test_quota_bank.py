@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from conftest import Bench, eventually
 from temporalio.client import Client, WorkflowHandle
+from test_web_ui import current_details
 
 from activities.contract import quota_id
 from activities.quota_meter import QuotaMeter
@@ -20,6 +21,8 @@ from runtime import Settings, connect
 from workflows.quota import DRAWS
 
 LANE = "haiku-4"
+EVENTS = 600
+"""Of one run of the bank: a worker reads them again in a third of a second, and has two seconds for it."""
 QUICK = {"ttft": 0.05, "tokens_per_second": 0, "jitter": 0}
 
 
@@ -56,6 +59,9 @@ async def test_limits_are_learned_kept_and_followed(bench: Bench) -> None:
     async with metered(bench, bench.temporal):
         await (await bench.start(plan(3))).report()
         assert (await lane_of(bench)).limits["requests"].limit == 6000
+        page = await current_details(bench.temporal, quota_id("default", bench.queue))
+        assert f"`{LANE}`: limits by" in page
+        assert "worker `" in page
 
         bench.simulator.script([], **QUICK, limits={"requests": 3000})
         await (await bench.start(plan(1))).report()
@@ -149,7 +155,8 @@ async def check_that_it_stays_flat(bench: Bench, monkeypatch: pytest.MonkeyPatch
         histories = [await run.fetch_history() for run in await chain_of(bench)]
 
     assert len(histories) == 1 + (draws - 1) // DRAWS
-    assert max(len(history.events) for history in histories) < 5_000
+    # Whoever takes the bank over from a worker that died reads all of them again while every call waits.
+    assert max(len(history.events) for history in histories) <= EVENTS
     sizes = [
         sum(
             len(payload.data)
@@ -179,7 +186,7 @@ async def test_a_bank_stays_flat(bench: Bench, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.soak
 async def test_a_bank_stays_flat_for_long(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    await check_that_it_stays_flat(bench, monkeypatch, 10 * DRAWS + 10)
+    await check_that_it_stays_flat(bench, monkeypatch, 5_010)
 
 
 async def test_what_is_of_no_use_any_more_is_let_go(bench: Bench) -> None:

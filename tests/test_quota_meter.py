@@ -117,6 +117,18 @@ async def test_what_a_call_did_not_use_goes_to_the_next() -> None:
         await callers.end("second")
 
 
+async def test_what_was_read_from_the_cache_is_given_back() -> None:
+    """The provider counts no input that it had in its cache; what it writes there it counts."""
+    async with metered(limited(requests=60)) as (meter, counter):
+        async with meter.draw(wish()) as hold:
+            hold.begun()
+            hold.settled(Usage(input=10, cache_write=20, cache_read=3_000, output=5))
+        async with meter.draw(wish()):  # whoever comes next tells what has come back
+            drawn = counter.asks[0].calls[0].amounts
+
+        assert counter.asks[-1].lanes[LANE].back["input_tokens"] == drawn["input_tokens"] - 30
+
+
 async def test_a_character_of_hangul_counts_as_more_than_a_token() -> None:
     """By its three bytes alone it would be less than one, and the provider's bucket would be empty before ours."""
     async with metered(limited(requests=600)) as (meter, counter):
@@ -155,6 +167,18 @@ async def test_a_grant_that_comes_too_late_is_not_used() -> None:
         assert [len(grant.numbers) for grant in counter.grants] == [1, 1]
         assert counter.asks[1].lanes[LANE].back["requests"] == 1
         await callers.end()
+
+
+async def test_agents_of_one_name_are_counted_by_what_they_are() -> None:
+    """The busy one is told by the name that people know."""
+    async with metered(limited(requests=600)) as (meter, _):
+        shipped, own = (replace(wish(pool=1), counted_as=name) for name in ("hand@1", "hand@1+3f2a9c"))
+        async with meter.draw(shipped), meter.draw(own):
+            with pytest.raises(GivenBack) as back:
+                async with meter.draw(own):
+                    raise AssertionError("it is at work")
+
+        assert (back.value.parked.wall, back.value.parked.what) == ("pool", "hand, which does 1 at once")
 
 
 async def test_a_bank_that_does_not_answer_is_asked_again() -> None:

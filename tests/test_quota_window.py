@@ -8,6 +8,7 @@ from domain.quota.bank import Bank, draw
 from domain.quota.buckets import later
 from domain.quota.lane import Lane
 from domain.quota.terms import Limits, Terms
+from domain.quota.view import page_of, view_of
 from domain.quota.window import CALM, SAMPLE, felt
 from domain.quota.words import Ask, Call, LaneReport
 
@@ -45,6 +46,18 @@ def test_it_never_closes() -> None:
 
     assert lane.window == 2
     assert after(Lane(), 0, troubles=1, flying=2).window is None
+
+
+def test_a_narrowed_window_is_kept_and_shown() -> None:
+    """In what the bank carries over, on its page in the Web UI and by `quota`."""
+    bank = Bank(lanes={LANE: after(Lane(), 10, troubles=1, flying=16)})
+
+    kept = Bank.model_validate_json(bank.model_dump_json())
+
+    assert kept.lanes[LANE].window == 8
+    view = view_of(kept, NOON)
+    assert view.lanes[LANE].window == 8
+    assert "at most 8 at once" in page_of(view)
 
 
 def test_it_grows_back_with_time_when_nobody_answers() -> None:

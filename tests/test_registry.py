@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ def agent(name: str, *capabilities: str, version: str = "1") -> Agent:
 def test_every_key_reaches_the_agent() -> None:
     registry = registry_from_text(
         'agents:\n  - {name: a.b-c, version: "1.10", capabilities: [x, y], model: m-1, max_concurrency: 3,\n'
-        "     timeout: 1m30s, attempts: 2, max_tokens: 7, instructions: Do it.}\n",
+        "     timeout: 1m30s, attempts: 2, max_tokens: 7, budget_usd: 0.25, instructions: Do it.}\n",
         file="agents.yaml",
     )
 
@@ -36,6 +37,7 @@ def test_every_key_reaches_the_agent() -> None:
             timeout=timedelta(seconds=90),
             attempts=2,
             max_tokens=7,
+            budget=Decimal("0.25"),
         ),
     )
 
@@ -46,7 +48,7 @@ MISTAKES = [
     ("version: 2024-01-01", "4:14", "read as a date", "write it in quotes"),
     ("version: ''", "4:14", "'version' must not be empty", ""),
     ("capabilites: [x]", "4:5", "unknown key 'capabilites'", "did you mean 'capabilities'?"),
-    ("rights: [shell]", "4:5", "'rights' is not supported yet", ""),
+    ("rights: [shell]", "4:13", "'rights' must be a mapping, not a list", ""),
     ("capabilities: research", "4:19", "must be a list, not the text 'research'", ""),
     ("capabilities: [yes]", "4:20", "'capabilities[0]' must be a text", "write it in quotes"),
     ("capabilities: ['a b']", "4:20", "letters, digits", ""),
@@ -90,7 +92,7 @@ def test_all_mistakes_of_all_agents_are_told() -> None:
         "a:3:5: 'model' is missing in an agent",
         "a:3:5: 'instructions' is missing in an agent",
         "a:4:5: an agent must be a mapping, not the number 5",
-        "a:5:1: unknown key 'extra' in the registry (known: agents)",
+        "a:5:1: unknown key 'extra' in the registry (known: agents, roles)",
     ]
 
 
@@ -122,7 +124,7 @@ def test_agents_of_a_plan_come_first_and_replace_their_namesakes() -> None:
     extended = registry.extended([agent("c", "x"), agent("b", "x", version="2")])
 
     assert [each.label for each in extended.agents] == ["c@1", "b@2", "a@1"]
-    assert extended.get("b") == agent("b", "x", version="2")
+    assert extended.get("b") == agent("b", "x", version="2").of_a_plan()
     assert extended.get("d") is None
     assert [each.label for each in registry.agents] == ["a@1", "b@1"]
 
@@ -135,9 +137,21 @@ def test_our_own_registry_is_valid_and_covers_both_teams() -> None:
     by_capability = {
         "research": "researcher", "analysis": "analyst", "writing": "writer", "specification": "spec",
         "architecture": "architect", "coding": "coder", "testing": "tester", "review": "reviewer",
+        "systems": "liaison", "collection": "clerk", "assessment": "assessor", "planning": "planner",
         "summary": "summarizer",
     }  # fmt: skip
     chosen = {capability: registry.agent_for([capability]) for capability in by_capability}
     assert {capability: found.name for capability, found in chosen.items() if found} == by_capability
-    assert len(registry.agents) == 9
+    assert len(registry.agents) == 13
     assert all("instruction" in each.instructions and "missing" in each.instructions for each in registry.agents)
+
+
+def test_an_agent_of_a_plan_has_a_pool_of_its_own() -> None:
+    """Beside that of the registry's with its name and version; plans that mean the same agent share it."""
+    registry = Registry((agent("a", "x"), agent("b", "x")))
+    own = [agent("a", "x", "y"), agent("a", "y", "x").model_copy(update={"max_concurrency": 2}), agent("a", "z")]
+    one, same, other = (registry.extended([each]).agents[0] for each in own)
+    assert [each.pool for each in registry.agents] == ["a@1", "b@1"]
+    assert one.pool == same.pool
+    assert len({"a@1", one.pool, other.pool}) == 3
+    assert one.pool.startswith("a@1+")

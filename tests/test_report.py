@@ -124,7 +124,7 @@ def test_the_document_has_the_keys_of_the_interface_in_their_order() -> None:
 
     assert list(document) == [
         *("schema", "run", "name", "status", "simulated", "provider", "census", "started", "finished", "duration_s"),
-        *("cost", "tokens", "unsettled", "concurrency", "reuse", "attention", "tasks", "outputs", "output"),
+        *("cost", "tokens", "unsettled", "concurrency", "reuse", "plans", "attention", "tasks", "outputs", "output"),
     ]
     assert list(document["census"]) == [
         *("total", "succeeded", "failed", "timed_out", "skipped", "cancelled", "not_started"),
@@ -134,10 +134,10 @@ def test_the_document_has_the_keys_of_the_interface_in_their_order() -> None:
     assert list(document["concurrency"]) == ["max", "peak", "mode", "wave", "speedup", "serial", "suggested"]
     assert list(document["tasks"][0]) == [
         *("id", "agent", "type", "status", "success", "attempts", "timeout_s", "duration_s", "tokens"),
-        *("unsettled", "cost_usd", "estimate_usd", "unsettled_usd"),
+        *("unsettled", "cost_usd", "estimate_usd", "retries_usd", "unsettled_usd", "savings"),
         *("wait", "progress", "error", "tries", "cause", "approval", "partial", "batched", "output", "output_ref"),
         "summary",
-        *("reused", "saved"),
+        *("reused", "saved", "refused"),
     ]
     assert json.loads(json.dumps(document)) == document
 
@@ -187,7 +187,9 @@ def test_the_document_of_a_run_that_has_ended() -> None:
         "unsettled": {"input": 0, "output": 0, "cache_read": 0, "cache_write": 0},
         "cost_usd": None,
         "estimate_usd": None,
+        "retries_usd": None,
         "unsettled_usd": None,
+        "savings": None,
         "wait": None,
         "progress": None,
         "error": None,
@@ -201,6 +203,7 @@ def test_the_document_of_a_run_that_has_ended() -> None:
         "summary": None,
         "reused": None,
         "saved": None,
+        "refused": [],
     }
 
 

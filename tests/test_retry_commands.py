@@ -51,6 +51,7 @@ def test_retry_of_an_ended_run_prints_the_run_that_does_it(home: Home, plan: str
 
     assert (done.returncode, done.stdout) == (0, "ended-r2\n"), done.stderr
     assert "Takes over 2 of 4 tasks from ended." in done.stderr
+    assert "Had succeeded, and is done anew because something that it needs is: report." in done.stderr
     assert "watch ended-r2" in done.stderr
     assert home("result", "ended-r2", "--wait").returncode == 0
     assert paid(home, "ended-r2") == Counter({"scan[a]": 1, "report": 1})
@@ -65,6 +66,8 @@ def test_retry_of_an_ended_run_prints_the_run_that_does_it(home: Home, plan: str
     }
     assert (report["reuse"]["tasks"], report["reuse"]["runs"]) == (2, ["ended"])
     assert "reused ended" in home("events", "ended-r2", "--type", "task.completed").stdout
+    family = home("events", "--correlation", "ended", "--type", "run.started", "--json").stdout.splitlines()
+    assert [json.loads(line)["id"] for line in family] == ["ended/2", "ended-r2/2"]
     whole = home("retry", "ended")
     assert (whole.returncode, "every task has succeeded" in whole.stderr) == (1, True)
     assert "Traceback" not in whole.stderr

@@ -348,6 +348,9 @@ def test_ten_thousand_results_travel_in_one_payload() -> None:
     assert size < PAYLOAD_LIMIT
 
 
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # a slow activation is interrupted anywhere
 async def test_ten_thousand_results_are_taken_over(crew: Bench) -> None:
     planned = wide_plan(10_000, max_concurrency=500)
     kept = {

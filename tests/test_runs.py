@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from conftest import Bench, Run
+from conftest import Bench, Run, eventually
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.common import SearchAttributeKey
 from temporalio.exceptions import ApplicationError
@@ -498,14 +498,21 @@ async def test_a_query_serves_what_is_not_written_yet(crew: Bench) -> None:
     crew.simulator.script([rule("b", HANG)])
     run = await crew.start(DIAMOND)
     await run.until(lambda picture: picture.tasks["b"].status is TaskStatus.RUNNING)
-    while not (stored := [event async for event in crew.store.events(run.id)]) or stored[-1].task != "c":
-        await asyncio.sleep(0.05)  # the batch with the last event so far
+
+    async def c_is_written() -> bool:
+        stored = [event async for event in crew.store.events(run.id)]
+        return any((event.task, event.type) == ("c", EventType.TASK_COMPLETED) for event in stored)
+
+    await eventually(c_is_written)  # the last event so far
 
     view = await run.handle.query(SupervisorWorkflow.view)
 
     assert view.events == ()
     assert view.census.running == 1
     assert view.census.total == 4
+    assert {id: (wait.reason, wait.what, wait.since is not None) for id, wait in view.waits.items()} == {
+        "d": ("inputs", "b", True)
+    }
     await run.client.cancel(run.id)
     await run.closed()
 

@@ -65,7 +65,10 @@ def test_the_environment_goes_before_the_file(monkeypatch: pytest.MonkeyPatch, t
     ("text", "message"),
     [
         ('stor = "/x"', "unknown key 'stor'. Did you mean 'store'?"),
-        ('home = "/x"', "unknown key 'home'. Known keys: account, ask_above_usd, headroom, limits, max_calls,"),
+        (
+            'home = "/x"',
+            "unknown key 'home'. Known keys: account, ask_above_usd, build_id, daily_usd, governed, headroom, limits,",
+        ),
         ("store = ", "is not valid TOML"),
         ('store = "x"', "must be an absolute path or a URL"),
         ("store = 1", "'store' in"),

@@ -96,6 +96,7 @@ def test_a_wrong_plan_does_not_pass(wrong: dict[str, Any]) -> None:
         {"deadline": "2026-12-01T08:00:00.5+02:00"},
         {"time_limit": "14d"},
         {"needs": {"b": "optional"}, "quorum": 1},
+        {"budget_usd": 0.5},
         {"approval": True},
         {"approval": False},
         {"approval": {"ask": "Go?", "expires": "12h", "on_expiry": "approve"}},

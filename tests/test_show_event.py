@@ -55,7 +55,7 @@ BROKE = {"type": "Overloaded", "message": "full", "attempt": 1, "retryable": Tru
                 "summary_bytes": 500,
                 "aside": [{"model": "m", "tokens": {**NOTHING, "input": 7}}],
             },
-            "SUCCEEDED, 1 attempt, 9 tokens in, 0 out, summed up in 500 by a call of its own, summary_ref s",
+            "SUCCEEDED, 1 attempt, 9 tokens in, 0 out, summed up in 500, 1 call beside it, summary_ref s",
         ),
         (
             "task.completed",
@@ -66,6 +66,21 @@ BROKE = {"type": "Overloaded", "message": "full", "attempt": 1, "retryable": Tru
             "task.skipped",
             {"status": "SKIPPED", "reason": "rejected by ann", "cause": "b", "by": "ann", "note": None},
             "SKIPPED, rejected by ann, cause b, by ann",
+        ),
+        (
+            "right.refused",
+            {"agent": "ant", "right": "data", "thing": "files:a.md", "pattern": "files:*", "by": "ann", "at": AT},
+            "agent 'ant' may not read the file 'a.md': 'data: files:*' was withdrawn by ann, 2026-01-01 03:00 UTC",
+        ),
+        (
+            "review.given",
+            {"by": "judge@1", "accepted": False, "try": 2, "ref": "sha256:0"},
+            "judge@1 did not accept answer 2, ref sha256:0",
+        ),
+        (
+            "right.refused",
+            {"agent": "ant", "right": None, "thing": "disabled", "by": "ann"},
+            "agent 'ant' is disabled (by ann)",
         ),
     ],
 )
@@ -81,3 +96,9 @@ def test_an_event_of_another_version_is_told_as_far_as_it_is_understood(type: Ev
 
     assert type.value in line
     assert "new" in line
+
+
+def test_an_event_that_only_a_newer_version_knows_is_told_all_the_same() -> None:
+    line = event_line(Event(number=7, type="moon.rose", time=START, task="a", data={"phase": "full"}), run="night-1")
+
+    assert line.split(maxsplit=2)[2].split() == ["night-1", "7", "moon.rose", "a", "phase", "full"]

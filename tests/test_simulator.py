@@ -802,7 +802,7 @@ async def test_the_bill_has_every_field_and_no_text(
     assert "canary" not in served
     assert set(json.loads(served)[0]) == {
         *("number", "path", "task", "user", "model", "max_tokens", "prompt_hash", "prompt_bytes", "started", "ended"),
-        *("in_flight", "status", "fault", "stop_reason", "billed", "client_left"),
+        *("in_flight", "status", "fault", "stop_reason", "billed", "client_left", "documents"),
         *("batch", "batch_id", "custom_id"),
     }
     assert simulator.log[0].prompt_bytes == len("canary-systemTask: scan\ncanary-prompt")

@@ -161,6 +161,25 @@ def test_an_activity_that_nobody_takes(started: bool, workers: Workers, expected
     assert cause(stall_of_errand("a", waiting, workers, START + STALLED_AFTER)) is expected
 
 
+@pytest.mark.parametrize(
+    ("lost", "after", "expected"),
+    [
+        (None, STALLED_AFTER - MOMENT, None),
+        (timedelta(seconds=15), STALLED_AFTER - MOMENT, Cause.NO_WORKER),
+        (timedelta(seconds=15), STALLED_AFTER - timedelta(seconds=16), None),
+        (STALLED_AFTER, -MOMENT, None),
+    ],
+)
+def test_the_time_until_a_lost_worker_is_missed_counts(
+    lost: timedelta | None, after: timedelta, expected: Cause | None
+) -> None:
+    """Nobody works from when it was last heard of. An attempt that is still to come is not waited for."""
+    last = None if lost is None else START - lost
+    waiting = errand(scheduled=START, attempt=2, endless=False, started=False, lost=last)
+
+    assert cause(stall_of_errand("a", waiting, NOBODY, START + after)) is expected
+
+
 def test_only_a_run_of_which_nothing_is_heard_has_its_tasks_looked_at() -> None:
     note = Note(task="a", attempt=1, step="calling", started=START, since=START)
     later = START + QUIET_AFTER

@@ -35,7 +35,7 @@ budget_usd: nothing
 tasks:
   - {id: a, agent: wrter, prompt: Hello., needs: [b]}
   - {id: b, agent: writer, prompt: "{{ nobody }}", needs: [a]}
-  - {id: a, agent: writer, promt: Hello., review: yes}
+  - {id: a, agent: writer, promt: Hello., workspace: here}
 """
 
 

@@ -351,6 +351,25 @@ async def test_changes_sent_while_the_worker_restarts_are_made_once(bench: Bench
 
 
 @pytest.mark.timeout(240)
+async def test_two_hundred_of_two_hundred_changes_are_made_once_while_the_run_continues_as_new(crew: Bench) -> None:
+    """All of them in one burst, each for a task of its own."""
+    items = list(range(200))
+    run = await crew.start(
+        f"max_concurrency: 20\ntasks: [{{id: t, for_each: {items}, agent: hand, prompt: Go., approval: true}}]",
+        continue_after=10,
+    )
+    await run.until(lambda picture: picture.census.waiting == len(items))
+
+    await asyncio.gather(*(run.client.approve(run.id, [f"t[{number}]"], by="ann") for number in items))
+    report = await run.report()
+
+    assert (report.status, report.census.succeeded) == (RunStatus.COMPLETED, len(items))
+    given = Counter(event.task for event in await run.events() if event.type is EventType.APPROVAL_GIVEN)
+    assert given == {f"t[{number}]": 1 for number in items}
+    assert Counter(entry.task for entry in crew.simulator.log) == given
+    assert len(await run.chain()) > 3
+
+
 async def test_two_hundred_changes_in_a_burst_while_the_run_continues_as_new(crew: Bench) -> None:
     """Each approval is given exactly once; whoever sends the same wish twice at once is refused once."""
     run = await crew.start(

@@ -298,6 +298,26 @@ def test_retry_prints_the_run_and_takes_the_name_of_a_fan_out(home: Home, tmp_pa
     home("cancel", f"{run}-r2")
 
 
+def test_a_run_that_waits_for_money_goes_on_with_more(home: Home, tmp_path: Path) -> None:
+    """What is left does not cover another call at its worst: nothing is lost, and `set` is what the page says."""
+    file = tmp_path / "dear.yaml"
+    file.write_text(
+        "on_budget: wait\ndefaults: {agent: writer, attempts: 1}\n"
+        "tasks: [{id: t, for_each: [1, 2, 3, 4, 5, 6], prompt: '{{ item }}'}]"
+    )
+    submitted = home("submit", str(file), "--budget", "0.0145")
+    assert submitted.returncode == 0, submitted.stderr
+    run = submitted.stdout.strip()
+    until(home, run, lambda found: any(each["kind"] == "budget" for each in found["attention"]))
+    before = len(home.calls(run))
+
+    more = home("set", run, "--budget", "1")
+
+    assert more.returncode == 0, more.stderr
+    assert home("result", run, "--wait").returncode == 0
+    assert 0 < before < len(home.calls(run)) == 6
+
+
 def test_wrong_words_are_refused_before_the_run_hears_them(home: Home, tmp_path: Path) -> None:
     run = submitted(home, tmp_path, ASKED)
     try:

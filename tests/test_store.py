@@ -168,6 +168,33 @@ async def test_appending_again_changes_nothing(store: Store) -> None:
     assert await read(store) == [1, 2, 3, 4, 5]
 
 
+async def test_events_of_another_course_give_way(store: Store) -> None:
+    """After an older database was restored: what Temporal says now stands, and what followed the old word is gone."""
+    await store.append_events("run", events(1, 3))
+    await store.append_events("run", events(4, 6))
+    await store.append_events("run", events(7, 8))
+    await store.put_end("run", {"status": "COMPLETED"})
+    now = tuple(event.model_copy(update={"time": event.time + timedelta(hours=1)}) for event in events(5, 6))
+
+    await store.append_events("run", (*events(4, 4), *now))
+    await store.append_events("run", events(1, 3))  # a frozen worker wakes up and writes what it had
+
+    found = [event async for event in store.events("run")]
+    assert [event.number for event in found] == [1, 2, 3, 4, 5, 6]
+    assert tuple(found[4:]) == now
+    assert await store.end("run") is None
+
+
+async def test_an_event_that_another_version_tells_more_of_is_the_same(store: Store) -> None:
+    """Nothing gives way to it."""
+    await store.append_events("run", events(1, 3))
+    await store.append_events("run", events(4, 5))
+
+    await store.append_events("run", tuple(each.model_copy(update={"data": {"new": 1}}) for each in events(1, 3)))
+
+    assert await read(store) == [1, 2, 3, 4, 5]
+
+
 async def test_a_retry_that_has_more_adds_what_is_new(store: Store) -> None:
     await store.append_events("run", events(1, 5))
     await store.append_events("run", events(1, 8))

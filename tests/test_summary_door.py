@@ -185,7 +185,7 @@ async def test_a_task_succeeds_without_its_summary_when_that_fails_for_good(
     """At the last attempt, or when asking again would not help; what it cost is told."""
     script(simulator, BARE, {"fault": fault, **({"answer": SHORT * 9} if fault == "truncate" else {})})
 
-    outcome = await door.answered(attempt=1 if fault == "invalid_request" else 4)
+    outcome = await door.answered(used=0 if fault == "invalid_request" else 3)
 
     assert await texts(door, outcome) == (LONG, beginning(LONG))
     assert calls(simulator) == [HAIKU, OPUS]

@@ -97,7 +97,7 @@ async def scheduled(handle: WorkflowHandle[Any, Any], type: HistoryEvent.ValueTy
 
 
 async def test_the_server_is_told_of_priority_and_of_the_run(crew: Bench) -> None:
-    """Where a queue is not empty it orders by these: on the children, and on their activities."""
+    """Where a queue is not empty it orders by these: on the run, on its children, and on their activities."""
     plan = "tasks: [{id: a, agent: hand, prompt: Go., priority: high}, {id: b, agent: hand, prompt: Go.}]"
     run, other = await crew.start(plan), await crew.start(plan)
     await run.report()
@@ -105,6 +105,12 @@ async def test_the_server_is_told_of_priority_and_of_the_run(crew: Bench) -> Non
 
     keys = set()
     for each in run, other:
+        (start,) = await scheduled(
+            each.handle,
+            HistoryEvent.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED,
+            "workflow_execution_started_event_attributes",
+        )
+        keys.add((each.id, start.priority.fairness_key))
         children = await scheduled(
             each.handle,
             HistoryEvent.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED,

@@ -111,7 +111,7 @@ async def test_nobody_asks_while_a_wall_with_a_told_end_stands(simulator: Simula
     parked = [await door.parked("b"), await door.parked("a", run="another"), await door.parked("a", start="again")]
     answered = await door.answered("other")
 
-    assert parked == [first] * 3
+    assert parked == [first.model_copy(update={"calls": ()})] * 3  # they have asked nobody
     assert answered.attempts == 1
     assert [entry.model for entry in simulator.log] == [HAIKU, OPUS]
     assert door.gate.permissions == 2  # nobody else came that far
@@ -190,7 +190,7 @@ async def test_a_call_that_was_about_to_be_made_turns_back_at_a_new_wall(
     first = await door.parked("a")
     met.set()
 
-    assert await late == first
+    assert await late == first.model_copy(update={"calls": ()})
     assert simulator.calls() == 1
 
 

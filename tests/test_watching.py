@@ -156,13 +156,15 @@ class Terminal:
     def __init__(self, *words: str, size: tuple[int, int] = (100, 30), **environment: str) -> None:
         self._master, slave = pty.openpty()
         self._set_size(slave, size)
+        # A size that the environment names, as that of a test runner does, would go before that of the terminal.
+        given = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
         self.process = subprocess.Popen(
             [*STARTER, *words],
             stdin=slave,
             stdout=slave,
             stderr=slave,
             cwd=ROOT,
-            env={**os.environ, "TERM": "xterm-256color", **environment},
+            env={**given, "TERM": "xterm-256color", **environment},
             start_new_session=True,
         )
         os.close(slave)
@@ -277,11 +279,13 @@ def test_a_terminal_of_another_size_is_painted_anew(home: Home, tmp_path: Path) 
         terminal.ended()
 
     rows = re.split(r"\x1b\[(\d+);1H", frame.partition("\x1b[2J")[2])
+    # What was read may end in the middle of a code.
     lines = {
-        int(row): re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for row, line in zip(rows[1::2], rows[2::2], strict=True)
+        int(row): re.sub(r"\x1b(\[[0-9;?]*[A-Za-z]?)?", "", line)
+        for row, line in zip(rows[1::2], rows[2::2], strict=True)
     }
     assert max(lines) <= 10
-    assert all(cell_len(line) <= 40 for line in lines.values())
+    assert [line for line in lines.values() if cell_len(line) > 40] == []
     assert home("cancel", run).returncode == 0
 
 

@@ -373,7 +373,7 @@ tasks: [{id: a, prompt: Go.}, {id: b, prompt: Go., needs: {a: optional}}, {id: c
 
 
 async def test_a_bug_of_ours_is_the_same_everywhere(crew: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    def launch(self: Course, progress: Progress, now: datetime) -> Step:
+    def launch(self: Course, progress: Progress, now: datetime, unconfirmed: int | None = None) -> Step:
         raise KeyError("launch <b>")
 
     monkeypatch.setattr(Course, "launch", launch)

@@ -25,6 +25,7 @@ from domain.progress import Progress
 from domain.step import Step
 from payloads import DATA_CONVERTER
 from versioning import unversioned_runner
+from workflows import policies
 from workflows.supervisor import SupervisorWorkflow
 from workflows.task import TaskWorkflow
 
@@ -50,7 +51,7 @@ async def bug_that_ended(run: Run) -> ApplicationError:
 async def test_a_bug_in_the_first_decision_fails_the_run(crew: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the boundary the run would be RUNNING for ever."""
 
-    def launch(self: Course, progress: Progress, now: datetime) -> Step:
+    def launch(self: Course, progress: Progress, now: datetime, unconfirmed: int | None = None) -> Step:
         raise KeyError("launch")
 
     monkeypatch.setattr(Course, "launch", launch)
@@ -176,7 +177,7 @@ async def test_every_paid_activity_is_watched(crew: Bench) -> None:
     (paid,) = [attributes for attributes in scheduled if attributes.activity_type.name == RUN_AGENT]
     assert 0 < paid.heartbeat_timeout.ToSeconds() <= 10
     assert 20 < paid.start_to_close_timeout.ToSeconds() <= 20 + 240
-    assert paid.retry_policy.maximum_attempts == 3
+    assert paid.retry_policy.maximum_attempts == 3 + policies.LOSSES  # the calls are counted by the door
 
 
 async def test_histories_replay(crew: Bench) -> None:

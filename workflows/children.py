@@ -47,6 +47,11 @@ class Children:
         return tuple(sorted({*self._handles, *self._attached, *self._unconfirmed}))
 
     @property
+    def unconfirmed(self) -> int:
+        """Starts that the server has not confirmed yet."""
+        return len(self._unconfirmed)
+
+    @property
     def confirmed(self) -> bool:
         """Whether the server knows of every child: only then may this run of the supervisor end."""
         return not self._unconfirmed

@@ -11,12 +11,14 @@ from abc import ABC, abstractmethod
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
+    from domain.amendments import Change
     from domain.requests import Make, Requests
     from domain.steering import Setting, Steered, Steering, TaskSteering
 
 
 STEERING = 'Input: {"by": "your name", "note": "why"}'
 SETTING = 'Input: {"max_concurrency": 8, "budget_usd": "5", "by": "your name"}'
+CHANGE = "Input: the key `update` of what `starter.py change RUN FILE --dry-run --json` prints"
 TASKS = 'Input: {"tasks": ["publish"], "note": "why", "by": "your name"}'
 
 NO_WORD, NO_SETTING, NO_TASKS = Steering(), Setting(), TaskSteering()
@@ -60,14 +62,24 @@ class Helm(ABC):
         name="set",
         description=f"Change how many tasks may be at work at once, or what the run may spend. {SETTING}",
     )
-    def change(self, asked: Setting = NO_SETTING) -> Steered:
+    def set_values(self, asked: Setting = NO_SETTING) -> Steered:
         """Change how many tasks may be at work at once, or what the run may spend."""
         return self.steer(lambda progress, now: self.requests.set(progress, asked, now))
 
-    @change.validator
-    def check_change(self, asked: Setting = NO_SETTING) -> None:
+    @set_values.validator
+    def check_set_values(self, asked: Setting = NO_SETTING) -> None:
         """Refuse it where it cannot be done."""
         self.check(lambda progress, now: self.requests.set(progress, asked, now))
+
+    @workflow.update(description=f"Go on with another plan; what has started must be the same in it. {CHANGE}")
+    def change(self, asked: Change) -> Steered:
+        """Go on with another plan; what has started must be the same in it."""
+        return self.steer(lambda progress, now: self.requests.change(progress, asked, now))
+
+    @change.validator
+    def check_change(self, asked: Change) -> None:
+        """Refuse it where it cannot be done."""
+        self.check(lambda progress, now: self.requests.change(progress, asked, now))
 
     @workflow.update(description=f"Let tasks start that wait for approval; the note goes to their agents. {TASKS}")
     def approve(self, asked: TaskSteering = NO_TASKS) -> Steered:

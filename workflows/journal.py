@@ -9,7 +9,8 @@ from datetime import datetime
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from activities.contract import APPEND_EVENTS, EventsRequest, control_queue
+    from activities.contract import APPEND_EVENTS, EventsReply, EventsRequest, control_queue
+    from domain.audit import Head
     from domain.events import Event
     from workflows import policies
 
@@ -17,8 +18,10 @@ with workflow.unsafe.imports_passed_through():
 class Journal:
     """Keeps events until the store has them. The history grows with batches, not with events or readers."""
 
-    def __init__(self, run: str, on_written: Callable[[], None]) -> None:
+    def __init__(self, run: str, on_written: Callable[[], None], head: Head | None = None) -> None:
         self._run = run
+        self.head = head
+        """That of the audit trail, as far as it was written: the anchor of what stands in the store."""
         self._on_written = on_written
         self._unwritten: list[Event] = []
         self._writer: asyncio.Task[None] | None = None
@@ -56,15 +59,17 @@ class Journal:
     async def _write(self) -> None:
         batch = tuple(self._unwritten[: policies.BATCH])
         try:
-            await workflow.execute_activity(
+            reply: EventsReply | None = await workflow.execute_activity(
                 APPEND_EVENTS,
-                EventsRequest(run=self._run, events=batch),
+                EventsRequest(run=self._run, events=batch, head=self.head),
+                result_type=EventsReply,
                 task_queue=control_queue(workflow.info().task_queue),
                 start_to_close_timeout=policies.RECORD_TIMEOUT,
                 retry_policy=policies.CONTROL_RETRY,
                 summary=f"events {batch[0].number} to {batch[-1].number}",
             )
             del self._unwritten[: len(batch)]
+            self.head = self.head if reply is None else reply.head  # a worker of before 0.7.0 says nothing
         finally:
             self._writer = None
             self._on_written()  # what was noted meanwhile has no alarm yet

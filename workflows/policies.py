@@ -18,11 +18,23 @@ DOOR_ALLOWANCE = timedelta(minutes=4)
 """What an attempt may spend in the door beside the call itself, whose own deadline the door keeps exactly: a minute's
 wait for quota, and the same and a minute more for a summary."""
 
+CALL_ALLOWANCE = timedelta(minutes=2)
+"""The same for each further call of an attempt: a wait for quota, and a slow store."""
+
+
+def attempt_timeout(timeout: timedelta, calls: int) -> timedelta:
+    """How long an attempt may take that makes so many calls one after the other."""
+    return timeout * calls + DOOR_ALLOWANCE + CALL_ALLOWANCE * (calls - 1)
+
+
 CANCEL_ON_ITS_WAY = timedelta(seconds=5)
 """How long a task that the door stopped waits for its own cancel, so that it closes as cancelled."""
 
 RECORD_TIMEOUT = timedelta(minutes=1)
 """Writing a batch of events: one file."""
+
+GROW_TIMEOUT = timedelta(minutes=10)
+"""Making a plan of ten thousand tasks of another one, on a slow machine. It beats meanwhile."""
 
 REPORT_TIMEOUT = timedelta(hours=1)
 """Making the report reads every event: of days in a distant bucket that may take a while. It beats meanwhile."""
@@ -60,11 +72,19 @@ def queue_priority(run: str, priority: Priority) -> QueuePriority:
     return QueuePriority(priority_key=QUEUE_PRIORITY[priority], fairness_key=ref_of(run.encode())[-32:])
 
 
+LOSSES = 5
+"""Workers that one start of a task may lose beyond its attempts, before any call. A task that takes down whoever
+touches it ends after that."""
+
+
 def agent_retry(attempts: int) -> RetryPolicy:
-    """Retries of a paid call. The door gives each failure its own delay with jitter; this one is for lost workers."""
+    """Retries of a paid call. The door counts the calls, and gives each failure its own delay with jitter.
+
+    The intervals here are for lost workers, and for a store that does not answer.
+    """
     return RetryPolicy(
         initial_interval=timedelta(seconds=1),
         backoff_coefficient=2.0,
         maximum_interval=timedelta(minutes=1),
-        maximum_attempts=attempts,
+        maximum_attempts=attempts + LOSSES,
     )

@@ -25,20 +25,23 @@ class Settlements:
         self._tell = tell
         self._asking: dict[tuple[str, int], asyncio.Task[None]] = {}
 
-    def ask(self, owing: Iterable[Owed]) -> None:
-        """Ask for those that were not asked for yet, a few at a time: whoever asks comes again with the answers."""
+    def ask(self, owing: Iterable[Owed], *, over: bool = False) -> None:
+        """Ask for those that were not asked for yet, a few at a time: whoever asks comes again with the answers.
+
+        `over` says that the run has come to its end: then its batches are called off.
+        """
         under_way = sum(not asking.done() for asking in self._asking.values())
         for owed in owing:
             if under_way >= AT_ONCE:
                 return
             if (owed.task, owed.step) not in self._asking:
                 under_way += 1
-                self._asking[owed.task, owed.step] = asyncio.create_task(self._ask(owed))
+                self._asking[owed.task, owed.step] = asyncio.create_task(self._ask(owed, over=over))
 
-    async def _ask(self, owed: Owed) -> None:
+    async def _ask(self, owed: Owed, *, over: bool) -> None:
         reply = await workflow.execute_activity(
             SETTLE,
-            SettleRequest(run=self._run, task=owed.task, step=owed.step),
+            SettleRequest(run=self._run, task=owed.task, step=owed.step, over=over),
             result_type=SettleReply,
             task_queue=control_queue(workflow.info().task_queue),
             start_to_close_timeout=policies.RECORD_TIMEOUT,

@@ -15,8 +15,10 @@ from temporalio.exceptions import ApplicationError, CancelledError, is_cancelled
 
 with workflow.unsafe.imports_passed_through():
     from activities.contract import CLOSE_RUN, MESSAGE_LIMIT, CloseReply, CloseRequest, control_queue
-    from domain import purse
+    from domain import carrying, purse
+    from domain.amendments import Amendment
     from domain.course import Course
+    from domain.growths import Growth
     from domain.leaflet import task_details
     from domain.models import Account, Outcome, RunStatus
     from domain.outlook import waits_of
@@ -28,6 +30,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows import policies
     from workflows.alarm import Alarm
     from workflows.children import Children
+    from workflows.growing import Growths
     from workflows.helm import Helm
     from workflows.journal import Journal
     from workflows.settlements import Settlements
@@ -35,6 +38,11 @@ with workflow.unsafe.imports_passed_through():
 
 SINCE_0_4 = "steps of 0.4.0"
 """The patch since which a retry, a wall and a skip are those of 0.4.0: other steps would give other commands."""
+
+SINCE_0_6 = "steps of 0.6.0"
+"""The patch since which the money of a task in a batch is kept through a stop, and parted when its needs change.
+
+And since which a run starts no more tasks than the server keeps up with."""
 
 Fact = Callable[[Progress, datetime], Step]
 """Something that happened, as the step it makes of any progress."""
@@ -53,16 +61,23 @@ class SupervisorWorkflow(Helm):
     def __init__(self, input: RunInput) -> None:
         self._input = input
         self._run = workflow.info().workflow_id
-        self._course = Course(input.outline, before_0_4=not workflow.patched(SINCE_0_4))
+        self._course = Course(
+            input.outline,
+            plan_ref=input.plan_ref,
+            before_0_4=not workflow.patched(SINCE_0_4),
+            before_0_6=not workflow.patched(SINCE_0_6),
+        )
         self.requests = Requests(self._course.chart)
-        self._progress = input.progress or Progress()
+        self._progress = carrying.unpacked(input.outline, input.progress) or Progress()
         self._ended_before = len(self._progress.ended)
         self._facts: deque[Fact] = deque()
         self._children = Children(self._run, input.in_flight, self._hear)
         self._settlements = Settlements(self._run, self._hear_cost)
+        self._growths = Growths(self._run, self._hear_growth)
         self._alarm = Alarm()
-        self._journal = Journal(self._run, on_written=self._alarm.ring)
+        self._journal = Journal(self._run, on_written=self._alarm.ring, head=input.audit)
         self._window = Window(self._run, input, self._course, self._progress)
+        self._steady = not self._course.chart.before_0_6
         self._held_back = False
         self._finished = False
 
@@ -89,8 +104,9 @@ class SupervisorWorkflow(Helm):
         try:
             return await self._story()
         except (Exception, asyncio.CancelledError) as error:
-            if not is_cancelled_exception(error):
-                raise
+            dropped = isinstance(error, asyncio.CancelledError) and workflow.cancellation_reason() is None
+            if dropped or not is_cancelled_exception(error):
+                raise  # a worker that drops the run from its cache cancels what it holds: that is no cancel of the run
             return await self._close_after_cancel()
 
     async def _story(self) -> RunSummary:
@@ -98,7 +114,8 @@ class SupervisorWorkflow(Helm):
         while True:
             self._apply_facts()
             self._take(self._course.wake(self._progress, workflow.now()))
-            self._settlements.ask(self._progress.owing)
+            self._settlements.ask(self._progress.owing, over=self._course.is_over(self._progress))
+            self._growths.ask(self._course.chart, self._progress)
             if self._course.is_over(self._progress):
                 return await self._close()
             if workflow.cancellation_reason() is not None:
@@ -113,7 +130,11 @@ class SupervisorWorkflow(Helm):
     def _begin(self) -> None:
         """Take the first step, unless it was taken: an update that came with the start is heard before the story."""
         if self._input.progress is None and self._progress.started is None:
-            self._take(self._course.begin(workflow.now(), self._input.kept, self._input.before))
+            self._take(self._first_step())
+
+    def _first_step(self) -> Step:
+        given = self._input
+        return self._course.begin(workflow.now(), given.kept, given.before, given.capped)
 
     def _apply_facts(self) -> None:
         while self._facts:
@@ -125,10 +146,23 @@ class SupervisorWorkflow(Helm):
         self._journal.note(step.events)
         for id in step.stops:
             self._children.stop_one(id)
+        if step.adopts is not None:
+            self._adopt(step.adopts)
+
+    def _adopt(self, amendment: Amendment) -> None:
+        """Go on with another plan: what is started from now on is started from it, and it goes along to new histories.
+
+        The window looks at the course, which is the same one.
+        """
+        self._course.adopt(amendment)
+        self.requests = Requests(self._course.chart)
+        adopted = {"plan_ref": amendment.plan_ref, "outline": amendment.outline}
+        self._input = self._input.model_copy(update=adopted)
 
     def _launch(self) -> None:
-        """Start what may start; what one workflow task cannot carry goes on when these starts are confirmed."""
-        step = self._course.launch(self._progress, workflow.now())
+        """Start what may start; what the server or one message cannot carry yet goes on when starts are confirmed."""
+        unconfirmed = self._children.unconfirmed if self._steady else None
+        step = self._course.launch(self._progress, workflow.now(), unconfirmed)
         self._take(step)
         self._held_back = step.held_back
         for id in step.starts:
@@ -150,6 +184,8 @@ class SupervisorWorkflow(Helm):
                     rank=self._course.rank(self._progress, id),
                     probe=any(wall.probe == id for wall in self._progress.barriers.values()),
                     cap=purse.cap(self._course.chart, self._progress, id),
+                    region=self._input.outline.regions.get(task.agent),
+                    calls=task.calls,
                 ),
                 details=task_details(self._run, task, simulated=self._input.simulated),
             )
@@ -158,7 +194,7 @@ class SupervisorWorkflow(Helm):
         """Write a batch when it is due, and show how far the run has come."""
         now = workflow.now()
         if self._journal.write_if_due(now):
-            self._window.refresh(self._progress, now)
+            self._window.refresh(self._progress, now, self._journal.head)
         else:
             self._window.look(self._progress, now)
 
@@ -167,14 +203,22 @@ class SupervisorWorkflow(Helm):
             (self._course.next_wake(self._progress), "until the first wait of a task ends"),
             (self._journal.due, "until the next events are written"),
         )
-        waits_for_confirmation = self._held_back or self._must_continue_as_new()
-        await workflow.wait_condition(
-            lambda: bool(self._facts) or self._alarm.rings or (waits_for_confirmation and self._children.confirmed)
-        )
+        confirmed = self._confirmed_enough()
+        await workflow.wait_condition(lambda: bool(self._facts) or self._alarm.rings or confirmed())
         self._alarm.rings = False
+
+    def _confirmed_enough(self) -> Callable[[], bool]:
+        """Whether what waits for confirmed starts may go on: a new history needs all of them, further starts one."""
+        if self._must_continue_as_new() or (self._held_back and not self._steady):
+            return lambda: self._children.confirmed
+        under_way = self._children.unconfirmed
+        return lambda: self._held_back and self._children.unconfirmed < under_way
 
     def _hear_cost(self, owed: Owed, account: Account) -> None:
         self._facts.append(lambda progress, now: self._course.settled(progress, owed, account, now))
+
+    def _hear_growth(self, task: str, growth: Growth) -> None:
+        self._facts.append(lambda progress, now: self._course.grown(progress, task, growth, now))
 
     def _hear(self, task: str, outcome: Outcome) -> None:
         self._facts.append(lambda progress, now: self._course.result(progress, task, outcome, now))
@@ -198,13 +242,24 @@ class SupervisorWorkflow(Helm):
         await workflow.wait_condition(workflow.all_handlers_finished)
         if self._facts:
             return
-        carried = {"progress": self._progress, "in_flight": self._children.in_flight, "kept": {}}
-        workflow.continue_as_new(self._input.model_copy(update=carried), **self._window.carried(self._progress))
+        head, in_flight = self._journal.head, self._children.in_flight
+        progress = carrying.packed(self._input.outline, self._progress)
+        carried: dict[str, Any] = {"progress": progress, "in_flight": in_flight, "kept": {}, "audit": head}
+        workflow.continue_as_new(
+            self._input.model_copy(update=carried),
+            initial_versioning_behavior=self._next_version(),
+            **self._window.carried(self._progress, head),
+        )
+
+    def _next_version(self) -> workflow.ContinueAsNewVersioningBehavior | None:
+        """Where versions are used, a fresh history may begin on the current one: it has nothing to replay."""
+        versioned = workflow.info().get_current_deployment_version() is not None
+        return workflow.ContinueAsNewVersioningBehavior.AUTO_UPGRADE if versioned else None
 
     async def _close(self) -> RunSummary:
         """Write the last events and the report; the summary says where it is. After a cancel it is done again."""
         while self._progress.owing:
-            self._settlements.ask(self._progress.owing)
+            self._settlements.ask(self._progress.owing, over=True)
             await workflow.wait_condition(lambda: bool(self._facts))
             self._apply_facts()
         if not self._finished:
@@ -228,6 +283,7 @@ class SupervisorWorkflow(Helm):
             tokens=self._progress.usage,
             cost_usd=reply.cost_usd,
             report_ref=reply.report_ref,
+            audit=self._journal.head,
         )
         self._window.close(self._progress, summary)
         await workflow.wait_condition(workflow.all_handlers_finished)
@@ -249,7 +305,7 @@ class SupervisorWorkflow(Helm):
         await self._children.stop()  # whatever else goes wrong here, they must not go on
         self._take(self._course.break_off(self._progress, workflow.now(), repr(error)))
         await self._journal.write_all()
-        self._window.close_after_bug(self._progress, repr(error))
+        self._window.close_after_bug(self._progress, repr(error), self._journal.head)
 
     # What people may ask and do
 
@@ -261,6 +317,9 @@ class SupervisorWorkflow(Helm):
             census=self._course.census(self._progress),
             events=self._journal.unwritten,
             waits=waits_of(self._course.chart, self._progress),
+            spent_usd=self._progress.spent,
+            reserved_usd=purse.reserved(self._progress),
+            audit=self._journal.head,
         )
 
     def steer(self, make: Make) -> Steered:
@@ -277,11 +336,7 @@ class SupervisorWorkflow(Helm):
     def check(self, make: Make) -> None:
         """Refuse what cannot be done: a step is pure, so trying it changes nothing."""
         unbegun = self._input.progress is None and self._progress.started is None
-        begun = (
-            self._course.begin(workflow.now(), self._input.kept, self._input.before).progress
-            if unbegun
-            else self._progress
-        )
+        begun = self._first_step().progress if unbegun else self._progress
         self._tried(begun, make)
 
     def _tried(self, progress: Progress, make: Make) -> Step:

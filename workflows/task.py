@@ -13,6 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.details import outcome_details, work_details
     from domain.leaflet import task_summary
     from domain.models import Answered, Failed, Stopped, TaskError, TaskResult, TaskStatus
+    from domain.regions import regional
     from domain.runs import TaskInput
     from workflows import policies
 
@@ -55,7 +56,8 @@ class TaskWorkflow:
                 RUN_AGENT,
                 request,
                 result_type=AgentReply,
-                start_to_close_timeout=input.timeout + policies.DOOR_ALLOWANCE,
+                task_queue=regional(workflow.info().task_queue, input.region) if input.region else None,
+                start_to_close_timeout=policies.attempt_timeout(input.timeout, input.calls),
                 heartbeat_timeout=policies.HEARTBEAT_TIMEOUT,
                 retry_policy=policies.agent_retry(max(1, input.attempts - input.used)),
                 # A cancel waits for the door's word: an answer that came just then is paid for, and is kept.
@@ -83,8 +85,8 @@ def _failed(error: ActivityError, input: TaskInput) -> Failed:
             return Failed.model_validate(told[0])
         return Failed(error=TaskError(type=cause.type or "ActivityFailed", message=cause.message[:MESSAGE_LIMIT]))
     if isinstance(cause, exceptions.TimeoutError) and cause.type is TimeoutType.HEARTBEAT:
-        message = f"the worker was lost in the last of {input.attempts} attempts"
-        return Failed(error=TaskError(type="WorkerLost", message=message, attempt=input.attempts, retryable=True))
+        message = "the worker was lost again and again: whoever does this task is lost with it"
+        return Failed(error=TaskError(type="WorkerLost", message=message, attempt=input.used, retryable=True))
     if isinstance(cause, exceptions.TimeoutError):
         message = (
             f"Task timeout after {input.timeout.total_seconds():g} s, attempt {input.attempts} of {input.attempts}"

@@ -14,6 +14,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 
 with workflow.unsafe.imports_passed_through():
     import attributes
+    from domain.audit import Head
     from domain.course import Course
     from domain.details import details_of
     from domain.models import RunStatus
@@ -50,12 +51,12 @@ class Window:
         if self._told_at is None or now - self._told_at >= policies.WRITE_AFTER:
             self.tell(progress)
 
-    def refresh(self, progress: Progress, now: datetime) -> None:
+    def refresh(self, progress: Progress, now: datetime, head: Head | None) -> None:
         """Show the state at the moment when a batch of events is written: whatever comes later is in a later batch."""
         self.tell(progress)
         if self._patched or now >= self._memo_due:
             self._memo_due = now + policies.MEMO_EVERY
-            workflow.upsert_memo(self._memo(progress))
+            workflow.upsert_memo(self._memo(progress, head))
         self._put(self._course.status(progress))
 
     def tell(self, progress: Progress, *, bug: str | None = None) -> None:
@@ -78,40 +79,46 @@ class Window:
     def close(self, progress: Progress, summary: RunSummary) -> None:
         """Show how the run ended."""
         self.tell(progress)
-        workflow.upsert_memo({"status": summary.status.value, "summary": summary})
+        workflow.upsert_memo({"status": summary.status.value, "summary": summary, **_anchor(summary.audit)})
         self._put(summary.status)
         # Histories of before 0.5.0 have no cost in the reply that closes them, and replay without this.
         if self._attributes and summary.cost_usd is not None:
             workflow.upsert_search_attributes([COST.value_set(float(summary.cost_usd))])
 
-    def close_after_bug(self, progress: Progress, bug: str) -> None:
+    def close_after_bug(self, progress: Progress, bug: str, head: Head | None) -> None:
         """Show that the run failed, and why."""
         self.tell(progress, bug=bug)
-        workflow.upsert_memo({"status": RunStatus.FAILED.value})
+        workflow.upsert_memo({"status": RunStatus.FAILED.value, **_anchor(head)})
         self._put(RunStatus.FAILED)
 
-    def carried(self, progress: Progress) -> dict[str, Any]:
+    def carried(self, progress: Progress, head: Head | None) -> dict[str, Any]:
         """What continue-as-new must be given so that the next history shows the same.
 
         By itself only the memo of the start would go along, and the door would miss a pause.
         """
         if not self._patched:
             return {"memo": workflow.memo()}
-        found = {"memo": {**workflow.memo(), **self._memo(progress)}}
+        found = {"memo": {**workflow.memo(), **self._memo(progress, head)}}
         if self._attributes:
             return {**found, "search_attributes": attributes_of(self._input.name, self._course.status(progress))}
         return found
 
-    def _memo(self, progress: Progress) -> dict[str, Any]:
+    def _memo(self, progress: Progress, head: Head | None) -> dict[str, Any]:
         return {
             "status": self._course.status(progress).value,
             "census": self._course.census(progress).model_dump(),
+            **_anchor(head),
         }
 
     def _put(self, status: RunStatus) -> None:
         if self._attributes and status is not self._status:
             self._status = status
             workflow.upsert_search_attributes([STATUS.value_set(status.value)])
+
+
+def _anchor(head: Head | None) -> dict[str, Any]:
+    """The head of the audit trail, where whoever verifies it looks."""
+    return {} if head is None else {"audit": head.model_dump()}
 
 
 def attributes_of(plan: str, status: RunStatus, *, priced: bool = False) -> TypedSearchAttributes:

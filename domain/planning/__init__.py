@@ -17,20 +17,28 @@ from typing import Any
 from domain.document import CONTROL, Invalid, parse
 from domain.forms import Filled, fill
 from domain.grammar import DefaultsForm, PlanForm
-from domain.models import Pace, Plan
+from domain.models import Pace, Plan, Task
+from domain.permits import Permits
+from domain.planning.answering import Answering
 from domain.planning.attachments import Attachments, Folder, FolderError
 from domain.planning.building import Builder
 from domain.planning.checking import Checker
 from domain.planning.doubts import Doubts
 from domain.planning.drafts import Drafts
 from domain.planning.effective import Effective
+from domain.planning.inside import Below, Insides
+from domain.planning.levels import Levels
+from domain.planning.lists import Lists, Ungiven
 from domain.planning.passing import Passing
+from domain.planning.permitting import Permitting
+from domain.planning.replans import Replans
 from domain.planning.staffing import Staffing
+from domain.planning.whereabouts import Whereabouts
 from domain.problems import TOP, Problem, Problems, did_you_mean, quoted
 from domain.registry import Registry, read_agents, written_names
 from domain.sharing import with_shares
 from domain.summaries import SUMMARIZER
-from domain.tree import Mapping, Sequence
+from domain.tree import Mapping, Node, Sequence
 
 __all__ = ["Folder", "FolderError", "Invalid", "Planned", "Problem", "plan_from_text"]
 
@@ -60,13 +68,18 @@ def plan_from_text(
     max_concurrency: int | None = None,
     mode: Pace | None = None,
     budget: Decimal | None = None,
+    region: str | None = None,
     usual: tuple[int, str] | None = None,
     now: datetime | None = None,
+    inside: bool = False,
+    permits: Permits | None = None,
 ) -> Planned:
     """The plan that the text describes, with every value in effect. `Invalid` carries every mistake there is.
 
-    Concurrency, mode and budget go before those of the text. `usual` is the concurrency of plans that say nothing, and
-    who says so. `now` is for warnings of deadlines that are times.
+    Concurrency, mode, budget and region go before those of the text. `usual` is the concurrency of plans that say
+    nothing, and who says so. `now` is for warnings of deadlines that are times. A plan `inside` another one has none
+    inside itself.
+    `permits` says how strict the deployment is, and what was taken from whom; the registry knows it, if nobody says.
     """
     problems = Problems(file)
     source, root = parse(text, problems)
@@ -75,53 +88,98 @@ def plan_from_text(
         raise Invalid(problems.in_order())
     if max_concurrency is not None and not 1 <= max_concurrency <= 500:
         problems.add(TOP, f"'max_concurrency' must be between 1 and 500, not {max_concurrency}")
-    values = _param_values(filled, params or {}, problems)
-    own = read_agents(filled.value("agents"), problems)
-    staffing = Staffing(registry, own, written_names(filled.value("agents"), "name") - {agent.name for agent, _ in own})
+    where = Whereabouts(filled, region, problems, inside=inside)
+    values = _param_values(filled, params or {}, problems, "params: {{{}: VALUE}}" if inside else "--param {}=VALUE")
+    staffing = _staffing(filled.value("agents"), registry, problems)
     attachments = Attachments(folder)
     drafts = Drafts(filled.value("tasks"), problems)
     if isinstance(written := filled.value("tasks"), Sequence | None) and not (written and written.items):
         problems.add(filled.at("tasks"), "the plan has no tasks")
-    drafts.lay_out(attachments)
+
+    def read_inside(file: str, text: str, given: AnyMapping[str, str]) -> Planned:
+        below = Below.of(folder, file)
+        return plan_from_text(
+            text,
+            file=file,
+            registry=registry,
+            folder=below,
+            params=given,
+            region=where.region,
+            usual=usual,
+            now=now,
+            inside=True,
+            permits=permits,
+        )
+
+    insides = Insides(source, attachments, values, problems, None if inside else read_inside)
+    for draft in drafts.all:
+        insides.look_into(draft)
+    lists = Lists(values, problems)
+    drafts.lay_out(attachments, lists)
     drafts.connect()
+    insides.check_needs()
     effective = Effective(_defaults(filled, problems), {"latency": filled.form.latency})
+    permitting = Permitting(permits or Permits.of(registry.admission), drafts, problems, where.region)
+    answering = Answering(effective, drafts, staffing, permitting, problems)
     checker = Checker(
         source=source,
         drafts=drafts,
         effective=effective,
         staffing=staffing,
         attachments=attachments,
+        permitting=permitting,
+        answering=answering,
         params=values,
+        lists=lists,
         problems=problems,
+        inside=inside,
     )
-    checked = [checker.check(draft) for draft in drafts.all]
+    checked = {draft.id: checker.check(draft) for draft in drafts.upstream_first() if not draft.is_plan}
+    where.check(checked.values())
+    passing = Passing(drafts)
+    permitting.check_rest(passing, staffing.get(SUMMARIZER))
+    replans = Replans(filled, drafts, staffing, problems, inside=inside)
     problems.raise_if_any()
 
-    passing = Passing(drafts)
-    builder = Builder(effective, attachments, passing, problems)
-    built = [task for each in checked for task in builder.build(each)]
-    problems.raise_if_any()
+    builder = Builder(effective, attachments, passing, answering, problems)
+    built: list[tuple[Task, AnyMapping[str, str]]] = []
+    for draft in drafts.all:
+        built += builder.build(checked[draft.id]) if draft.inner is None else insides.build(draft, passing)
     if passing.summarised:
         staffing.use_if_there(SUMMARIZER)
+    agents = insides.joined(replans.agents())
     asked = {"max_concurrency": max_concurrency, "mode": mode}
     values_of_plan, plan_sources = _plan_values(filled.form, asked, {"max_concurrency": usual})
-    plan_sources |= {"budget_usd": "option"} if budget is not None else {}
+    insides.check_mode(values_of_plan["mode"])
+    where.check_summaries((task for task, _ in built), agents)
+    problems.raise_if_any()
+    levels = Levels([task for task, _ in built], drafts, problems, inside=inside)
+    plan_sources |= {**({"budget_usd": "option"} if budget is not None else {}), **where.source}
     plan = Plan(
         name=filled.form.name or name_from(file),
         deadline=filled.form.deadline,
         budget=budget if budget is not None else filled.form.budget_usd,
         on_budget=filled.form.on_budget or "stop",
-        agents=staffing.used(),
-        tasks=with_shares([task for task, _ in built]),
+        agents=agents,
+        tasks=replans.added_to(with_shares(levels.tasks)),
+        parts=insides.parts(values_of_plan["max_concurrency"]),
+        region=where.region,
         **values_of_plan,
     )
-    doubts = Doubts(filled, checked, effective, file)
-    doubts.of_agents(staffing)
-    doubts.of_params(values)
-    doubts.of_fan_outs()
-    doubts.of_deadlines(plan, now)
-    sources = {task.id: sources for task, sources in built}
-    return Planned(plan, attachments.contents, sources, doubts.told(), plan_sources)
+    doubts = Doubts(filled, checked.values(), effective, file)
+    doubts.look(plan, staffing, values, insides.used | lists.used, now)
+    sources = {task.id: sources for task, sources in built} | levels.sources
+    return Planned(
+        plan, {**insides.contents, **attachments.contents}, sources, (*doubts.told(), *insides.warnings), plan_sources
+    )
+
+
+def _staffing(written: Node | None, registry: Registry, problems: Problems) -> Staffing:
+    """Who can be asked: those of the registry, and the plan's own agents."""
+    own = read_agents(written, problems, registry.roles)
+    staffing = Staffing(registry, own, written_names(written, "name") - {agent.name for agent, _ in own})
+    staffing.check_own(problems)
+    return staffing
 
 
 def _plan_values(
@@ -152,17 +210,26 @@ def _defaults(filled: Filled[PlanForm], problems: Problems) -> Filled[DefaultsFo
     return fill(DefaultsForm, filled.value("defaults") or Mapping({}, *TOP), problems, what="defaults")
 
 
-def _param_values(filled: Filled[PlanForm], given: AnyMapping[str, str], problems: Problems) -> dict[str, str]:
-    """The value of every declared parameter: given, or its default. One that is wrong still counts as declared."""
+def _param_values(
+    filled: Filled[PlanForm], given: AnyMapping[str, str], problems: Problems, how: str
+) -> dict[str, str]:
+    """The value of every declared parameter: given, or its default. One that is wrong still counts as declared.
+
+    `how` one is given, for those that are not.
+    """
     node = filled.value("params")
     declared = node.entries if isinstance(node, Mapping) else {}
     forms = filled.form.params or {}
-    values = dict.fromkeys(declared, "")
+    values: dict[str, str] = dict.fromkeys(declared, Ungiven())
     for name, form in forms.items():
         value = given.get(name, form.default)
         if value is None:
             at = declared[name].key
-            problems.add(at, f"the parameter {quoted(name)} has no value and no default", hint=f"--param {name}=VALUE")
+            about = f": {form.about}" if form.about is not None else ""
+            hint = f"{how.format(name)}{about}"
+            problems.add(at, f"the parameter {quoted(name)} has no value and no default", hint=hint)
+        elif form.default is None and not value.strip():
+            problems.add(declared[name].key, f"the parameter {quoted(name)} is empty", hint=how.format(name))
         elif len(value) > MAX_PARAM or CONTROL.search(value):
             problems.add(declared[name].key, f"the value of {quoted(name)} is too long or holds control characters")
         else:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from domain.grammar import ApprovalForm, FilesForm
-from domain.models import Agent, Approval, Latency, Need, Priority, Task
+from domain.item_places import ITEM, ITEM_KEY
+from domain.models import Agent, Approval, Each, Grows, Latency, Need, Priority, Task
 from domain.planning import templates
+from domain.planning.answering import Answering
 from domain.planning.attachments import Attachments
 from domain.planning.checking import Checked, Sources
 from domain.planning.effective import Effective
 from domain.planning.passing import Passing
 from domain.problems import Problems
 
-VALUES = ("type", "payload", "priority", "deadline", "timeout", "time_limit", "attempts", "max_tokens", "latency")
+VALUES = (
+    *("type", "payload", "priority", "deadline", "timeout", "time_limit", "attempts", "max_tokens", "budget_usd"),
+    "latency",
+)
+REPAIRS = 1
+"""How often an agent is asked again for an answer that is not as it must be."""
+
 MAX_TEXT_BYTES = 50_000_000
 MAX_ATTACHMENTS = 100_000
 
@@ -22,8 +31,16 @@ MAX_ATTACHMENTS = 100_000
 class Builder:
     """Builds the tasks of a plan, and stops at the first that grows too large: fan-outs multiply."""
 
-    def __init__(self, effective: Effective, attachments: Attachments, passing: Passing, problems: Problems) -> None:
+    def __init__(
+        self,
+        effective: Effective,
+        attachments: Attachments,
+        passing: Passing,
+        answering: Answering,
+        problems: Problems,
+    ) -> None:
         self._effective = effective
+        self._answering = answering
         self._passing = passing
         self._attachments = attachments
         self._problems = problems
@@ -36,29 +53,54 @@ class Builder:
             return
         values, sources = self._values(checked, checked.agent)
         payload = values.pop("payload") or {}
+        values["budget"] = values.pop("budget_usd")
         needs = tuple(
             Need(task=id, policy=policy, form=self._passing.form(draft, id)) for id, policy in draft.needs.items()
         )
+        schema_bytes = len(json.dumps(values.get("schema_", "")))
         for id, item in zip(draft.ids, draft.items or [""], strict=True):
             files = checked.files
             if isinstance(draft.filled.form.for_each, FilesForm):
                 files = (self._attachments.file(item), *(file for file in files if file.path != item))
+            self._bytes += schema_bytes
             if too_large := self._too_large(checked, payload, item, len(files)):
                 self._problems.add(draft.filled.node, too_large, task=id)
                 return
             task = Task(
                 id=id,
-                agent=checked.agent.name,
-                prompt=templates.fill_in(checked.prompt, item),
+                agent=checked.agent.called,
+                asked=checked.asked,
                 files=files,
-                payload={key: templates.fill_in_values(value, checked.scope, item) for key, value in payload.items()},
                 needs=needs,
                 quorum=draft.filled.form.quorum,
-                approval=self._approval(checked, item),
+                review=checked.review,
+                merge=bool(draft.filled.form.merge),
                 summarise=id in self._passing.summarised,
+                expect=checked.expect,
+                grows=Grows(kind="items") if id in self._answering.lists else None,
+                **(self._texts(checked, payload, item) if draft.awaits is None else self._open(checked, payload)),
                 **values,
             )
             yield task, sources
+
+    def _texts(self, checked: Checked, payload: Mapping[str, Any], item: str) -> dict[str, Any]:
+        """What a task says, with its item in it."""
+        values = {key: templates.fill_in_values(value, checked.scope, item) for key, value in payload.items()}
+        prompt, approval = templates.fill_in(checked.prompt, item), self._approval(checked, item)
+        return {"prompt": prompt, "payload": values, "approval": approval}
+
+    def _open(self, checked: Checked, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """The same of a fan-out over a list that is not there yet."""
+        values = {key: templates.left_open_values(value, checked.scope, ITEM_KEY) for key, value in payload.items()}
+        awaits = checked.draft.awaits
+        if awaits is None:
+            return {}
+        ask = templates.around_items(checked.question)
+        each = Each(
+            source=awaits.source, most=awaits.most, at_once=awaits.at_once, ask=tuple(ask) if len(ask) > 1 else ()
+        )
+        prompt, approval = templates.left_open(checked.prompt, ITEM), self._approval(checked, "(item)")
+        return {"prompt": prompt, "payload": values, "approval": approval, "each": each}
 
     def _values(self, checked: Checked, agent: Agent) -> tuple[dict[str, Any], Sources]:
         """The values in effect, and the sources of all that somebody gives."""
@@ -73,6 +115,12 @@ class Builder:
             sources["approval"] = given[1]
         if checked.draft.filled.form.quorum is not None:
             sources["quorum"] = "task"
+        schema, source = self._answering.of(checked.draft)
+        if schema is not None and source is not None:
+            values |= {"schema_": schema}
+            sources["schema"] = source
+        if schema is not None or checked.expect is not None:
+            values["repairs"] = REPAIRS
         return values, sources
 
     def _approval(self, checked: Checked, item: str) -> Approval | None:
@@ -95,7 +143,7 @@ class Builder:
         if values > templates.MAX_BYTES:
             return "the payload is larger than 1 MB"
         if self._bytes > MAX_TEXT_BYTES:
-            return "the prompts and payloads of the plan are larger than 50 MB in all"
+            return "the prompts, payloads and schemas of the plan are larger than 50 MB in all"
         if self._attached > MAX_ATTACHMENTS:
             return f"the tasks of the plan have more than {MAX_ATTACHMENTS:,} files, each counted once per task"
         return None

@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from domain.forms import Filled
-from domain.grammar import ApprovalForm, DefaultsForm, FilesForm
-from domain.models import Agent, File
+from domain.grammar import ApprovalForm, DefaultsForm, FilesForm, ListForm
+from domain.models import Agent, Expectation, File, Form, Placement, Review
 from domain.notation import MAX_QUESTION
 from domain.planning import templates
+from domain.planning.answering import Answering
 from domain.planning.attachments import Attachments, FolderError
-from domain.planning.conditions import check_quorum, check_time_limit
-from domain.planning.drafts import Draft, Drafts
+from domain.planning.conditions import check_merge, check_quorum, check_time_limit
+from domain.planning.drafts import Draft, Drafts, written_needs
 from domain.planning.effective import Effective
-from domain.planning.staffing import Staffing
+from domain.planning.lists import Lists
+from domain.planning.permitting import Permitting
+from domain.planning.staffing import Choice, Staffing
 from domain.planning.templates import Piece, Scope, Where
-from domain.problems import Problems
+from domain.problems import Located, Problems, quoted
 from domain.tree import Mapping as MappingNode
 from domain.tree import Node, Scalar, Sequence, Source
 
@@ -30,11 +33,15 @@ class Checked:
 
     draft: Draft
     agent: Agent | None
+    asked: tuple[str, ...]
+    """The capabilities that the agent was chosen by, if it was."""
     prompt: list[Piece]
     files: tuple[File, ...]
     question: list[Piece]
     scope: Scope
     sources: Sources
+    review: Review | None = None
+    expect: Expectation | None = None
 
 
 class Checker:
@@ -48,9 +55,17 @@ class Checker:
         effective: Effective,
         staffing: Staffing,
         attachments: Attachments,
+        permitting: Permitting,
+        answering: Answering,
         params: Mapping[str, str],
+        lists: Lists,
         problems: Problems,
+        inside: bool = False,
     ) -> None:
+        """`inside`: whether the plan stands inside another one, which may give more to its first tasks."""
+        self._lists = lists
+        self._permitting = permitting
+        self._answering = answering
         self._source = source
         self._drafts = drafts
         self._effective = effective
@@ -59,6 +74,7 @@ class Checker:
         self._attachments = attachments
         self._params = params
         self._problems = problems
+        self._inside = inside
         self._default_choice = staffing.choose(self._defaults, problems, None) if self._defaults else None
 
     def check(self, draft: Draft) -> Checked:
@@ -70,30 +86,60 @@ class Checker:
             broken=self._drafts.broken,
             needed=None if "needs" in draft.filled.wrong else draft.needs.keys(),
             suggest=self._drafts.suggest,
+            schema=self._answering.of_task,
         )
         sources: Sources = {}
-        agent = self._agent(draft, sources)
+        files, places = self._files(draft, sources)
+        choice = self._choice(draft, sources)
+        agent = self._agent(draft, choice, places)
         prompt = self._prompt(draft, scope, sources)
-        files = self._files(draft, sources)
+        draft.by_field = {id for piece in prompt if isinstance(piece, Placement) and piece.field for id in piece.tasks}
+        self._check_forms(draft)
         self._check_payload(draft, scope, sources)
         question = self._question(draft, scope)
-        check_quorum(draft, self._problems)
+        self._answering.check(draft)
+        review, source = self._answering.review(draft, agent)
+        if source is not None:
+            sources["review"] = source
+        check_quorum(draft, self._problems, self._drafts.width)
+        check_merge(draft, prompt, files, self._problems, inside=self._inside)
         check_time_limit(draft, agent, self._effective, self._problems)
-        return Checked(draft, agent, prompt, files, question, scope, sources)
+        asked = choice.asked if choice is not None else ()
+        expect = self._expectation(draft, sources)
+        return Checked(draft, agent, asked, prompt, files, question, scope, sources, review, expect)
 
-    def _agent(self, draft: Draft, sources: Sources) -> Agent | None:
+    def _expectation(self, draft: Draft, sources: Sources) -> Expectation | None:
+        form = draft.filled.form.expect
+        if form is None:
+            return None
+        sources["expect"] = "task"
+        mentions = form.mentions or ()
+        if isinstance(mentions, ListForm):
+            mentions = self._lists.items(draft, mentions.param, "expect", "mentions")
+        elif form.min_words is None and not mentions:
+            hint = "expect: {mentions: [TEXT], min_words: 50}"
+            self._problems.add(draft.filled.at("expect"), "'expect' expects nothing", task=draft.id, hint=hint)
+        return Expectation(mentions=tuple(mentions), min_words=form.min_words or 0)
+
+    def _choice(self, draft: Draft, sources: Sources) -> Choice | None:
         sources["agent"] = "task"
         choice = self._staffing.choose(draft.filled, self._problems, draft.id)
         if choice is None:
             sources["agent"] = "defaults"
             choice = self._default_choice
-        if choice is None:
-            if self._defaults is not None:
-                self._problems.add(draft.filled.node, "'agent' or 'capability' is missing", task=draft.id)
-            return None
-        if choice.agent is not None:
-            self._staffing.use(choice.agent)
-        return choice.agent
+        if choice is None and self._defaults is not None:
+            self._problems.add(draft.filled.node, "'agent' or 'capability' is missing", task=draft.id)
+        return choice
+
+    def _agent(self, draft: Draft, choice: Choice | None, files: Mapping[str, Located]) -> Agent | None:
+        agent = self._permitting.choose(draft, choice, files, self._tools(draft)) if choice is not None else None
+        if agent is not None:
+            self._staffing.use(agent)
+        return agent
+
+    def _tools(self, draft: Draft) -> dict[str, Located]:
+        given = self._effective.given(draft, "tools")
+        return {name: given[0].at("tools", index) for index, name in enumerate(given[0].form.tools)} if given else {}
 
     def _prompt(self, draft: Draft, scope: Scope, sources: Sources) -> list[Piece]:
         form, filled = draft.filled.form, draft.filled
@@ -137,25 +183,31 @@ class Checker:
 
         return templates.read(text, scope, complain, where=where)
 
-    def _files(self, draft: Draft, sources: Sources) -> tuple[File, ...]:
+    def _files(self, draft: Draft, sources: Sources) -> tuple[tuple[File, ...], dict[str, Located]]:
+        """The files of every task of the draft, and where each file is named that one of them has."""
         given = self._effective.given(draft, "files")
         sources["files"] = given[1] if given is not None else "built in"
         found: dict[str, File] = {}
+        places: dict[str, Located] = {}
         for index, pattern in enumerate(given[0].form.files if given is not None else ()):
+            at = given[0].at("files", index) if given is not None else draft.filled.node
             try:
-                for path in self._attachments.matching(pattern):
+                meant = self._lists.path(pattern, at, draft.id)
+                for path in self._attachments.matching(meant) if meant is not None else ():
                     found[path] = self._attachments.file(path)
+                    places.setdefault(path, at)
             except FolderError as error:
-                at = given[0].at("files", index) if given is not None else draft.filled.node
                 self._problems.add(at, f"'files': {error}", task=draft.id)
         if isinstance(draft.filled.form.for_each, FilesForm):
             sources["files"] = "task"
+            at = draft.filled.at("for_each", "files")
             for path in draft.items:
+                places.setdefault(path, at)
                 try:
                     self._attachments.file(path)
                 except FolderError as error:
-                    self._problems.add(draft.filled.at("for_each", "files"), f"'for_each': {error}", task=draft.id)
-        return tuple(found.values())
+                    self._problems.add(at, f"'for_each': {error}", task=draft.id)
+        return tuple(found.values()), places
 
     def _check_payload(self, draft: Draft, scope: Scope, sources: Sources) -> None:
         given = self._effective.given(draft, "payload")
@@ -166,6 +218,13 @@ class Checker:
                     self._problems.add(node, "a key of a payload cannot hold '{{'", task=draft.id)
                 else:
                     self._read(node, str(node.value), draft, scope, "a payload")
+
+    def _check_forms(self, draft: Draft) -> None:
+        """Report edges that say `summary` where a field is placed: fields are of the whole result."""
+        for name, _, form, at in written_needs(draft):
+            if form is Form.SUMMARY and draft.by_field.intersection(self._drafts.lookup(name) or ()):
+                message = f"passes {quoted(name)} as a summary, and places a field of it"
+                self._problems.add(at, message, task=draft.id, hint="say 'pass: full', or nothing")
 
     def _question(self, draft: Draft, scope: Scope) -> list[Piece]:
         """What a person is asked before the task starts."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from datetime import datetime
 
+from domain.briefing import INPUTS_LIMIT
 from domain.forms import Filled
-from domain.grammar import PlanForm
+from domain.grammar import ListForm, PlanForm
 from domain.models import Plan
 from domain.planning.checking import Checked
 from domain.planning.effective import Effective
@@ -28,26 +30,49 @@ class Doubts:
         """All of them, by position."""
         return self._warnings.in_order()
 
-    def of_agents(self, staffing: Staffing) -> None:
-        """Agents that the plan brings along for nothing."""
+    def look(
+        self,
+        plan: Plan,
+        staffing: Staffing,
+        params: Mapping[str, str],
+        used_inside: AbstractSet[str],
+        now: datetime | None,
+    ) -> None:
+        """Look for what is brought along for nothing, asked several times alike, or too late."""
         staffing.warn_of_unused(self._warnings)
+        self._of_params(params, used_inside)
+        self._of_fan_outs()
+        self._of_large_files()
+        self._of_deadlines(plan, now)
 
-    def of_params(self, params: Mapping[str, str]) -> None:
+    def _of_params(self, params: Mapping[str, str], used_inside: AbstractSet[str]) -> None:
         """Parameters that stand nowhere."""
-        used = {name for each in self._checked for name in each.scope.used}
+        used = {name for each in self._checked for name in each.scope.used} | used_inside
         for name in params:
             if f"params.{name}" not in used:
                 self._warnings.add(self._filled.at("params", name), f"the parameter {quoted(name)} is not used")
 
-    def of_fan_outs(self) -> None:
+    def _of_fan_outs(self) -> None:
         """Several tasks that are asked the same."""
         for each in self._checked:
             form = each.draft.filled.form
-            if isinstance(form.for_each, list) and len(form.for_each) > 1 and "item" not in each.scope.used:
+            listed = isinstance(form.for_each, list | ListForm) and len(each.draft.items) > 1
+            if (listed or each.draft.awaits is not None) and "item" not in each.scope.used:
                 at = each.draft.filled.at("for_each")
                 self._warnings.add(at, "every item gets the same prompt", task=each.draft.id, hint="place {{ item }}")
 
-    def of_deadlines(self, plan: Plan, now: datetime | None) -> None:
+    def _of_large_files(self) -> None:
+        """Files of which a task that shall merge all of them reads only the beginning."""
+        for each in self._checked:
+            for file in each.files if each.draft.filled.form.merge else ():
+                if file.size > INPUTS_LIMIT:
+                    at = each.draft.filled.at("files")
+                    message = (
+                        f"only the first {INPUTS_LIMIT:,} of the {file.size:,} bytes of {quoted(file.path)} are read"
+                    )
+                    self._warnings.add(at, message, task=each.draft.id, hint="split the file")
+
+    def _of_deadlines(self, plan: Plan, now: datetime | None) -> None:
         """Deadlines before the end of the critical path."""
         if written := list(self._deadlines()):
             warn_of_deadlines(plan, written, now, self._warnings)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from domain.forms import Filled, fill
-from domain.grammar import FilesForm, TaskForm
-from domain.graph import cycles
+from domain.grammar import FilesForm, ListForm, SourceForm, TaskForm
+from domain.graph import cycles, in_order
 from domain.models import Form, Policy
 from domain.notation import item_label
+from domain.notation import same as same  # noqa: PLC0414  who reads drafts compares names
 from domain.planning.attachments import Attachments, FolderError
 from domain.problems import Located, Mistake, Problems, Suggestions, quoted
 from domain.tree import Mapping, Node, Scalar, Sequence
+
+if TYPE_CHECKING:
+    from domain.planning.inside import Inner
+    from domain.planning.lists import Lists
 
 MAX_TASKS = 10_000
 MAX_NEEDS = 100_000
@@ -29,7 +34,11 @@ class Draft:
     needs: dict[str, Policy] = field(default_factory=dict)
     passes: dict[str, Form] = field(default_factory=dict)
     """How results reach it, by need, where the edge says so."""
+    by_field: set[str] = field(default_factory=set)
+    """Needs of which it places a field: it is given the whole of them to read."""
     again: bool = False
+    inner: Inner | None = None
+    """The plan that it stands for, where it does and that could be read."""
     complete: bool = False
     """Whether all of its needs were found: otherwise nothing can be said of how many there are."""
 
@@ -37,6 +46,33 @@ class Draft:
     def id(self) -> str:
         """The id as it is written."""
         return self.filled.form.id
+
+    @property
+    def is_plan(self) -> bool:
+        """Whether it stands for the tasks of another plan."""
+        return self.filled.form.plan is not None or "plan" in self.filled.wrong
+
+    @property
+    def takers(self) -> int:
+        """How many tasks take what it needs."""
+        if self.inner is not None:
+            return self.inner.first
+        return self.awaits.most if self.awaits is not None else len(self.ids)
+
+    @property
+    def awaits(self) -> SourceForm | None:
+        """Of a fan-out over a list that a task is yet to make: which, and how long it may be."""
+        each = self.filled.form.for_each
+        return each if isinstance(each, SourceForm) else None
+
+    @property
+    def size(self) -> int:
+        """How many tasks it stands for."""
+        if self.inner is not None:
+            return len(self.inner.plan.tasks)
+        if self.awaits is not None:
+            return self.awaits.most
+        return len(self.items) if self.fans_out else 1
 
     @property
     def fans_out(self) -> bool:
@@ -56,6 +92,8 @@ class Drafts:
         self.suggest = Suggestions([*self.by_id, *self.broken])
         self._full: dict[str, str] = {}
         self._shortened = False
+        self.lists: dict[str, list[Draft]] = {}
+        """The fan-outs over the list of a task, by that task."""
 
     def _read(self, node: Node | None) -> None:
         first: dict[str, Scalar] = {}
@@ -92,27 +130,35 @@ class Drafts:
             return self.by_id[name].ids
         return (name,) if name in self._full else None
 
-    def lay_out(self, attachments: Attachments) -> None:
+    def lay_out(self, attachments: Attachments, lists: Lists) -> None:
         """Give every draft the ids of its tasks. A plan with too many keeps one each: the other checks still run."""
         for draft in self.all:
-            draft.items = self._items(draft, attachments)
-        total = sum(len(draft.items) if draft.fans_out else 1 for draft in self.all)
+            draft.items = self._items(draft, attachments, lists)
+        total = sum(draft.size for draft in self.all)
         if total > MAX_TASKS:
             self._shortened = True
-            largest = max(self.all, key=lambda draft: len(draft.items))
-            at = largest.filled.at("for_each")
+            largest = max(self.all, key=lambda draft: draft.size)
+            at = largest.filled.at("plan" if largest.is_plan else "for_each")
             self._problems.add(at, f"the plan has {total:,} tasks; at most {MAX_TASKS:,} are possible", task=largest.id)
         for draft in self.all:
             if total > MAX_TASKS:
                 del draft.items[1:]
-            draft.ids = tuple(f"{draft.id}[{item}]" for item in draft.items) if draft.fans_out else (draft.id,)
-            if draft.fans_out:
+            laid_out = draft.fans_out and draft.awaits is None
+            draft.ids = tuple(f"{draft.id}[{item}]" for item in draft.items) if laid_out else (draft.id,)
+            if draft.inner is not None:
+                draft.ids = draft.inner.finals
+            if laid_out:
                 self._full.update(dict.fromkeys(draft.ids, draft.id))
 
-    def _items(self, draft: Draft, attachments: Attachments) -> list[str]:
+    def _items(self, draft: Draft, attachments: Attachments, lists: Lists) -> list[str]:
         each = draft.filled.form.for_each
         if isinstance(each, FilesForm):
-            return self._file_items(draft, each.files, attachments)
+            pattern = lists.path(each.files, draft.filled.at("for_each", "files"), draft.id)
+            return self._file_items(draft, pattern, attachments) if pattern is not None else []
+        if isinstance(each, ListForm):
+            return lists.items(draft, each.param)
+        if isinstance(each, SourceForm):
+            return []  # nobody knows them yet
         if each is not None and not each:
             self._problems.add(draft.filled.at("for_each"), "'for_each' must not be empty", task=draft.id)
         seen: dict[str, int] = {}
@@ -150,13 +196,13 @@ class Drafts:
             found = "needs" not in draft.filled.wrong and not self._shortened
             precise: set[str] = set()
             written: set[str] = set()
-            for name, policy, form, at in _written_needs(draft):
+            for name, policy, form, at in written_needs(draft):
                 if name in written:
                     self._problems.add(at, f"needs {quoted(name)} twice", task=draft.id)
                 written.add(name)
                 ids = self._needed(draft, name, at)
                 found = found and bool(ids)
-                count += len(ids) * len(draft.ids)
+                count += len(ids) * draft.takers
                 if count > MAX_NEEDS:
                     message = f"the plan has more than {MAX_NEEDS:,} needs, a fan-out counted by its tasks"
                     self._problems.add(at, message, task=draft.id)
@@ -170,12 +216,47 @@ class Drafts:
                     precise.add(name)
                 if ids and not draft.again:
                     edges[draft.id].setdefault(self._full.get(name, name), at)
+            if draft.awaits is not None and (place := self._await(draft, draft.awaits.source)) is not None:
+                edges[draft.id].setdefault(draft.awaits.source, place)
             draft.complete = found
         for cycle in cycles({id: list(needs) for id, needs in edges.items()}):
             shown = [*cycle, cycle[0]] if len(cycle) <= 20 else [*cycle[:10], "...", *cycle[-10:], cycle[0]]
             following = cycle[1] if len(cycle) > 1 else cycle[0]
             message = f"the needs form a cycle: {' -> '.join(shown)}"
             self._problems.add(edges[cycle[0]][following], message, task=cycle[0])
+
+    def _await(self, draft: Draft, source: str) -> Located | None:
+        """Let a fan-out need the task that makes its list: without a list there is nothing to do."""
+        at = draft.filled.at("for_each", "from")
+        if not (ids := self._needed(draft, source, at)):
+            return None
+        maker = self.by_id.get(source)
+        if maker is None or maker.fans_out or maker.is_plan:
+            message = f"{quoted(source)} makes no list by itself: it stands for several tasks"
+            self._problems.add(at, message, task=draft.id, hint="name one task, whose answer is the list")
+            return None
+        if draft.needs.get(source) is Policy.OPTIONAL:
+            message = f"needs {quoted(source)} as optional, and 'for_each' cannot do without its list"
+            self._problems.add(at, message, task=draft.id, hint="remove it from needs")
+        if source not in draft.needs:
+            draft.passes[source] = Form.NAME  # each is given its item, and not the list
+        draft.needs[source] = Policy.REQUIRE
+        self.lists.setdefault(source, []).append(draft)
+        return at if ids and not draft.again else None
+
+    def width(self, id: str) -> int:
+        """How many tasks one that is needed may become."""
+        found = self.by_id.get(id)
+        return found.awaits.most if found is not None and found.awaits is not None else 1
+
+    def upstream_first(self) -> list[Draft]:
+        """Every draft after those that it needs; those of a cycle, and of an id that is there twice, at the end."""
+        owners = {id: draft.id for draft in self.all if not draft.again for id in draft.ids}
+        needs = {
+            draft.id: [owners[need] for need in draft.needs if need in owners] for draft in self.all if not draft.again
+        }
+        order = {id: place for place, id in enumerate(in_order(needs))}
+        return sorted(self.all, key=lambda draft: len(order) if draft.again else order.get(draft.id, len(order)))
 
     def _needed(self, draft: Draft, name: str, at: Located) -> tuple[str, ...]:
         base = name.partition("[")[0]
@@ -193,7 +274,7 @@ class Drafts:
         return ids or ()
 
 
-def _written_needs(draft: Draft) -> Iterator[tuple[str, Policy, Form | None, Located]]:
+def written_needs(draft: Draft) -> Iterator[tuple[str, Policy, Form | None, Located]]:
     """Each need with its policy, its form where one is written, and its place."""
     needs = draft.filled.form.needs
     if isinstance(needs, dict):
@@ -207,8 +288,3 @@ def _written_needs(draft: Draft) -> Iterator[tuple[str, Policy, Form | None, Loc
     else:
         for index, name in enumerate(needs or ()):
             yield name, Policy.TOLERATE, None, draft.filled.at("needs", index)
-
-
-def same(name: str) -> str:
-    """What two names have in common that people cannot tell apart, or file systems cannot."""
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())

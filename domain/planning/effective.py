@@ -32,7 +32,7 @@ class Effective:
         for filled, source in ((draft.filled, "task"), (self.defaults, "defaults")):
             if filled is not None and getattr(filled.form, key) is not None:
                 return filled, source
-            if filled is not None and key in filled.wrong:
+            if filled is not None and key.rstrip("_") in filled.wrong:
                 return None
         return None
 

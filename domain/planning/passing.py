@@ -21,7 +21,7 @@ class Passing:
     def __init__(self, drafts: Drafts) -> None:
         self._dependants: Counter[str] = Counter()
         for draft in drafts.all:
-            self._dependants.update(dict.fromkeys(draft.needs, len(draft.ids)))
+            self._dependants.update(dict.fromkeys(draft.needs, draft.takers))
         self.summarised = {
             need for draft in drafts.all for need in draft.needs if self.form(draft, need) is Form.SUMMARY
         }
@@ -31,4 +31,6 @@ class Passing:
         """The word of the edge, else by how many need the task: every task of a fan-out is one of them."""
         if need in draft.passes:
             return draft.passes[need]
+        if need in draft.by_field:
+            return Form.FULL  # what is placed of it is all that it reads
         return Form.SUMMARY if self._dependants[need] >= MANY else Form.FULL

@@ -1,4 +1,4 @@
-r"""Placeholders in prompts, payloads and questions: `{{ TASK }}`, `{{ item }}`, `{{ params.NAME }}`.
+r"""Placeholders in prompts, payloads, questions: `{{ TASK }}`, `{{ TASK.field }}`, `{{ item }}`, `{{ params.NAME }}`.
 
 `\{{` is a literal `{{`. A text is read once into pieces and then filled in once per item. What is filled in is never
 read again, so an item or a parameter that looks like a placeholder stays what it is: text.
@@ -14,17 +14,19 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from domain.answer_schema import Schema, fields
+from domain.answer_schema import field as schema_field
 from domain.models import Placement
 from domain.problems import Suggestions, did_you_mean, quoted, shorten
 
 _TOKEN = re.compile(r"\\\{\{|\{\{(?P<inside>[^{}]*)\}\}|\{\{")
-_ALLOWED = r"allowed: {{ TASK }}, {{ item }}, {{ params.NAME }}; write \{{ for a literal {{"
+_ALLOWED = r"allowed: {{ TASK }}, {{ TASK.field }}, {{ item }}, {{ params.NAME }}; write \{{ for a literal {{"
 
 
 MAX_BYTES = 1_000_000
 """How large a prompt or a payload may be."""
 
-Where = Literal["a prompt", "a payload", "a question"]
+Where = Literal["a prompt", "a payload", "a question", "a parameter", "a path"]
 """Where a text stands. Results can be placed in prompts only."""
 
 
@@ -51,6 +53,8 @@ class Scope:
     tasks: Callable[[str], tuple[str, ...] | None] = lambda _: None
     broken: AbstractSet[str] = frozenset()
     needed: AbstractSet[str] | None = frozenset()
+    schema: Callable[[str], Schema | None] = lambda _: None
+    """What the answer of a task must be, by its id."""
     suggest: Suggestions = field(default_factory=lambda: Suggestions(()))
     used: set[str] = field(default_factory=set)
 
@@ -88,30 +92,62 @@ def _meaning(name: str, scope: Scope, where: Where) -> Piece | _Wrong:
     shown = f"'{{{{ {shorten(name)} }}}}'" if name.isprintable() else quoted(f"{{{{ {name} }}}}")
     if name == "item":
         scope.used.add(name)
-        return ITEM if scope.has_item else _Wrong(f"{shown} stands in a task without for_each")
+        why = "cannot stand in a path" if where == "a path" else "stands in a task without for_each"
+        return ITEM if scope.has_item else _Wrong(f"{shown} {why}")
     if name.startswith("params."):
         scope.used.add(name)
         value = scope.params.get(name.removeprefix("params."))
         hint = did_you_mean(name, [f"params.{declared}" for declared in scope.params]) if value is None else None
         return value if value is not None else _Wrong(f"{shown} is not declared in params", hint)
-    ids = scope.tasks(name)
+    return _result(name, shown, scope, where)
+
+
+def _result(name: str, shown: str, scope: Scope, where: Where) -> Piece | _Wrong:
+    """The place of a result, or of a field of one."""
+    task, path = _parted(name, scope)
+    ids = scope.tasks(task)
     if ids is None:
         return _not_a_task(name, shown, scope)
     if where != "a prompt":
         return _Wrong(f"{shown} cannot stand in {where}: a task's result can be placed in prompts only")
     if scope.needed is not None and not all(id in scope.needed for id in ids):
-        return _Wrong(f"{shown} is placed but not in needs", f"add {quoted(name)} to needs")
-    return Placement(name=name, tasks=ids)
+        return _Wrong(f"{shown} is placed but not in needs", f"add {quoted(task)} to needs")
+    if path and (wrong := _without_field(shown, task, path, scope)) is not None:
+        return wrong
+    return Placement(name=task, tasks=ids, field=path)
+
+
+def _parted(name: str, scope: Scope) -> tuple[str, tuple[str, ...]]:
+    """The task that a name begins with, and the way to a field of its result. Ids may have dots, too."""
+    if scope.tasks(name) is not None:
+        return name, ()
+    parts = name.split(".")[:100]
+    for count in range(len(parts) - 1, 0, -1):
+        head = ".".join(parts[:count])
+        if scope.tasks(head) is not None or head in scope.broken:
+            return head, tuple(parts[count:])
+    return name, ()
+
+
+def _without_field(shown: str, task: str, path: tuple[str, ...], scope: Scope) -> _Wrong | None:
+    """Why a result has no such field, if it has none: that is known from its schema, before anything is asked."""
+    for id in scope.tasks(task) or ():
+        schema = scope.schema(id)
+        if schema is None:
+            hint = f"give {quoted(task)} a schema, or place its whole result"
+            return _Wrong(f"{shown}: {quoted(task)} has no schema, so its result has no fields", hint)
+        for count, name in enumerate(path):
+            if schema_field(schema, path[: count + 1]) is None:
+                known = fields(schema, path[:count])
+                hint = did_you_mean(name, known) or f"there are: {', '.join(known) or 'none'}"
+                return _Wrong(f"{shown}: the schema of {quoted(task)} has no field {quoted(name)} there", hint)
+    return None
 
 
 def _not_a_task(name: str, shown: str, scope: Scope) -> Piece | _Wrong:
-    base = name.partition("[")[0]
-    if base in scope.broken:
+    task, _ = _parted(name, scope)
+    if {task, task.partition("[")[0]} & scope.broken:
         return ""  # that task has its own complaints
-    parts = name.split(".")[:100]
-    heads = (".".join(parts[:count]) for count in range(len(parts) - 1, 0, -1))
-    if any(scope.tasks(head) is not None or head in scope.broken for head in heads):
-        return _Wrong(f"{shown}: a field of a result is not supported yet", "place the whole result")
     return _Wrong(f"{shown} names no task of this plan", scope.suggest.hint(name) or _ALLOWED)
 
 
@@ -142,6 +178,34 @@ def fill_in(pieces: list[Piece], item: str) -> tuple[str | Placement, ...]:
             texts.append(piece if isinstance(piece, str) else item)
     runs.append("".join(texts))
     return tuple(run for run in runs if run)
+
+
+def left_open(pieces: list[Piece], item: Placement) -> tuple[str | Placement, ...]:
+    """The text with a place for an item that nobody knows yet."""
+    return fill_in([item if isinstance(piece, Item) else piece for piece in pieces], "")
+
+
+def around_items(pieces: list[Piece]) -> list[str]:
+    """The texts between which an item stands that nobody knows yet."""
+    texts = [""]
+    for piece in pieces:
+        if isinstance(piece, Item):
+            texts.append("")
+        elif isinstance(piece, str):
+            texts[-1] += piece
+    return texts
+
+
+def left_open_values(value: JsonValue, scope: Scope, key: str) -> JsonValue:
+    """A payload, already checked, with parameters in its texts; one with an item is a mapping with this key."""
+    if isinstance(value, str):
+        pieces: list[JsonValue] = [*around_items(read(value, scope, lambda *_: None, where="a payload"))]
+        return {key: pieces} if len(pieces) > 1 else pieces[0]
+    if isinstance(value, list):
+        return [left_open_values(child, scope, key) for child in value]
+    if isinstance(value, dict):
+        return {name: left_open_values(child, scope, key) for name, child in value.items()}
+    return value
 
 
 def fill_in_values(value: JsonValue, scope: Scope, item: str) -> JsonValue:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Annotated
 
 from pydantic import Field
 
-from domain.models import Value
+from domain.models import Unsaid, Value
 from domain.quota import buckets, window
+from domain.quota.day import Day, Till, lowest
 from domain.quota.lane import Lane, Ticket
 from domain.quota.terms import MEASURES, Terms, minus
-from domain.quota.words import Ask, Call, Grant, LaneReport, LaneWord, Obstacle
+from domain.quota.words import NO_LANE, Ask, Call, Grant, LaneReport, LaneWord, Obstacle
 
 SILENT = timedelta(seconds=15)
 """A process that said nothing for so long holds nothing any more: it is gone, or will begin anew."""
@@ -47,6 +50,9 @@ LEASE_FROM = 20
 STILL = 1.0
 """Seconds of a process in which the server's clock moves, or was set back."""
 
+MONEY_AGAIN = 1.0
+"""Seconds after which those who wait for the money of calls under way ask again."""
+
 RUNS_SHOWN = 10
 
 
@@ -64,6 +70,8 @@ class Worker(Value):
     waiting: int = 0
     runs: dict[str, int] = Field(default_factory=dict)
     """Of those that wait: how many of which run."""
+    daily: Annotated[Decimal | None, Unsaid] = None
+    """What its settings allow for a day."""
 
 
 class Turn(Value):
@@ -82,6 +90,8 @@ class Bank(Value):
     workers: dict[str, Worker] = Field(default_factory=dict)
     turns: dict[str, dict[str, Turn]] = Field(default_factory=dict)
     """By agent: the runs that wait for an instance, in the order of their coming."""
+    days: dict[str, Day] = Field(default_factory=dict)
+    """What was spent on the last days, where that is limited."""
 
 
 def draw(bank: Bank, ask: Ask, now: datetime) -> tuple[Bank, Grant]:
@@ -123,6 +133,11 @@ def held(bank: Bank, agent: str, now: datetime, *, but: str | None = None) -> in
     )
 
 
+def cap_of(bank: Bank, now: datetime) -> Decimal | None:
+    """What a day may cost: the least that a process says which is there."""
+    return lowest(worker.daily for worker in bank.workers.values() if now - worker.seen <= SILENT)
+
+
 class _Teller:
     """One draw, step by step, on copies of what changes."""
 
@@ -132,16 +147,18 @@ class _Teller:
         self.turns = {agent: _fresh(turns, now) for agent, turns in bank.turns.items()}
         self.live = {name: worker for name, worker in bank.workers.items() if now - worker.seen <= SILENT}
         self.headroom = ask.terms.headroom
-        self.hold = max([ask.hold, *(worker.hold for worker in self.live.values())])
         self.pools = Counter(ask.pools)
         self.granted: Counter[str] = Counter()
+        others = {name: worker for name, worker in self.live.items() if name != ask.worker}
+        cap = lowest([ask.terms.daily, *(worker.daily for worker in others.values())])
+        self.till = Till(bank.days, ask, cap=cap, live=others, now=now)
 
     # What is heard
 
     def hear(self) -> None:
         """Let time pass, and take in what the process has to say."""
         passed = self._passed()
-        for name in {*self.lanes, *self.ask.lanes, *(call.lane for call in self.ask.calls)}:
+        for name in {*self.lanes, *self.ask.lanes, *(call.lane for call in self.ask.calls)} - {NO_LANE}:
             begun = self.lanes.get(name) or Lane(window=window.FIRST, wide=window.OPEN)
             lane = buckets.later(begun, passed, self.headroom, self.now)
             lane = buckets.limited(lane, self.ask.terms.limits_for(name))
@@ -164,6 +181,7 @@ class _Teller:
             return lane
         before = self.known.lanes.get(name) if self.known is not None else None
         before = before or (LaneReport() if self.known is not None or self.ask.number == 1 else report)
+        lane = buckets.arrived(lane, self.ask.worker, report.on_its_way, self.ask.hold)
         lane = buckets.returned(lane, minus(report.back, before.back))
         if report.seen is not None and (before.seen is None or report.seen.number > before.seen.number):
             lane = buckets.informed(lane, report.seen, self.ask.terms.limits_for(name), self.headroom)
@@ -196,15 +214,18 @@ class _Teller:
         stuck: dict[str, LaneWord] = {}
         full: dict[str, float] = {}
         got: set[str] = set()
+        unpaid: list[int] = []
         for call in self.ask.calls:
-            if call.agent is not None and not self._has_room(call):
+            if not self.till.may_cover(call.usd):
+                unpaid.append(call.number)
+            elif call.agent is not None and not self._has_room(call):
                 waited = (self.now - self.turns[call.agent][call.run].since).total_seconds()
                 full[call.agent] = min(POOL_AGAIN, max(POOL_SOON, waited))
             elif call.lane not in stuck:
                 wait, obstacle = self._wait(call)
                 if obstacle is None:
                     numbers.append(call.number)
-                    got.add(call.lane)
+                    got |= {call.lane} - {NO_LANE}
                     self._give(call)
                 else:
                     stuck[call.lane] = self._word(call, wait, obstacle)
@@ -212,14 +233,19 @@ class _Teller:
         leases = self._leases()
         words = {
             name: stuck.get(name, LaneWord()).model_copy(
-                update={"free": lane.free, "drawn": lane.out, "used": buckets.part_used(lane)}
+                update={
+                    "free": lane.free and not self.till.is_limited,
+                    "drawn": lane.out,
+                    "used": buckets.part_used(lane),
+                }
             )
             for name, lane in self.lanes.items()
             if name in self.ask.lanes or name in stuck or name in got
         }
+        words |= {NO_LANE: stuck[NO_LANE]} if NO_LANE in stuck else {}
         retry = min((word.retry_in for word in stuck.values()), default=None)
         grant = Grant(numbers=tuple(numbers), lanes=words, full=full, leases=leases, retry_in=retry)
-        return self._after(leases), grant
+        return self._after(leases), grant.model_copy(update={"day": self.till.word(), "unpaid": tuple(unpaid)})
 
     def _has_room(self, call: Call) -> bool:
         """Whether an instance is free for this call, and not meant for a run that came before."""
@@ -235,6 +261,10 @@ class _Teller:
         return False
 
     def _wait(self, call: Call) -> tuple[float, Obstacle | None]:
+        if not self.till.covers(call.usd):
+            return MONEY_AGAIN, "money"
+        if call.lane == NO_LANE:
+            return 0.0, None
         lane = self.lanes[call.lane]
         if lane.wall is not None and not call.probe:
             return (lane.wall - self.now).total_seconds(), "wall"
@@ -246,11 +276,14 @@ class _Teller:
             return (KNOW_SOON, "first") if under_way >= window.FIRST else (0.0, None)
         if lane.window is not None and under_way >= int(lane.window):
             return KNOW_SOON, "window"
-        return buckets.wait_for(lane, call.amounts, worker=self.ask.worker, headroom=self.headroom, hold=self.hold)
+        return buckets.wait_for(lane, call.amounts, worker=self.ask.worker, headroom=self.headroom)
 
     def _give(self, call: Call) -> None:
+        self.till.take(call.usd)
+        if call.lane == NO_LANE:
+            return
         self.lanes[call.lane] = buckets.drawn(
-            self.lanes[call.lane], call.amounts, self.now, headroom=self.headroom, hold=self.hold
+            self.lanes[call.lane], call.amounts, self.now, worker=self.ask.worker, hold=self.ask.hold
         )
         self.granted[call.lane] += 1
         if call.agent is not None:
@@ -258,6 +291,8 @@ class _Teller:
             self.turns.get(call.agent, {}).pop(call.run, None)
 
     def _word(self, call: Call, wait: float, obstacle: Obstacle) -> LaneWord:
+        if call.lane == NO_LANE:
+            return LaneWord(obstacle=obstacle, retry_in=wait)
         lane = self.lanes[call.lane]
         amounts = buckets.usual_amounts(lane, call.amounts)
         rates = [(amounts.get(measure, 0.0), lane.rate(measure, self.headroom)) for measure in MEASURES]
@@ -268,7 +303,7 @@ class _Teller:
     def _write_tickets(self, stuck: dict[str, LaneWord], got: set[str]) -> None:
         """Whoever got something stands behind those who got nothing."""
         first = {call.lane: call.amounts for call in reversed(self.ask.calls) if call.lane in stuck}
-        for name in {*got, *stuck}:
+        for name in {*got, *stuck} - {NO_LANE}:
             tickets = dict(self.lanes[name].tickets)
             own = tickets.pop(self.ask.worker, None)
             if name in stuck and stuck[name].obstacle in MEASURES:
@@ -302,6 +337,7 @@ class _Teller:
             leases=leases,
             waiting=ask.waiting,
             runs=dict(Counter(call.run for call in ask.calls).most_common(RUNS_SHOWN)),
+            daily=ask.terms.daily,
         )
         others = {
             name: worker
@@ -315,6 +351,7 @@ class _Teller:
                 "lanes": self.lanes,
                 "workers": {**others, ask.worker: me},
                 "turns": {agent: turns for agent, turns in self.turns.items() if turns},
+                "days": self.till.after(),
             }
         )
 

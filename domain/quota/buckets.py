@@ -1,14 +1,17 @@
 """The provider's buckets: how they fill, what is drawn from them, and what an answer tells of them.
 
 Levels are those of the provider, and never above them: they fill at the limit less the headroom, what is drawn leaves
-at once, and what an answer's headers say is believed when it is less. A granted call leaves a reserve behind.
+at once, and what an answer's headers say is believed when it is less.
+
+A grant arrives later than it was drawn. That changes nothing in a bucket that is not full; but a full one takes nothing
+in until the grant is there. So by our count a bucket is full when it holds all but what is on its way.
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from domain.quota.lane import MINUTE, Lane
+from domain.quota.lane import MINUTE, Lane, OnItsWay
 from domain.quota.terms import MEASURES, Amounts, Limits, Measure, minus, plus
 from domain.quota.window import SAMPLE, WIDER_EVERY, wider
 from domain.quota.words import Obstacle, Seen
@@ -16,20 +19,35 @@ from domain.quota.words import Obstacle, Seen
 BELIEF = 0.05
 """The part of a bucket by which headers must be below our count before they are believed: calls cross on the way."""
 
+ARRIVES = 0.5
+"""Seconds from the moment that a request leaves until it has arrived."""
+
 BIN = 5.0
 """Seconds of one span of what was used."""
 
 
 def later(lane: Lane, seconds: float, headroom: float, now: datetime) -> Lane:
     """The lane after so much time: buckets have filled, walls whose time has come are gone."""
-    levels = {
-        measure: min(lane.sizes[measure], level + seconds * (lane.rate(measure, headroom) or 0.0))
-        for measure, level in lane.levels.items()
-    }
+    levels = {measure: _filled(lane, measure, seconds, headroom) for measure in lane.levels}
+    on_its_way = tuple(
+        grant.model_copy(update={"seconds": grant.seconds - seconds})
+        for grant in lane.on_its_way
+        if grant.seconds > seconds
+    )
     first = int((now.timestamp() - MINUTE) // BIN)
     used = {span: amounts for span, amounts in lane.used.items() if span > first}
     wall = lane.wall if lane.wall is not None and lane.wall > now else None
-    return wider(lane.model_copy(update={"levels": levels, "used": used, "wall": wall}), seconds / WIDER_EVERY)
+    aged = lane.model_copy(update={"levels": levels, "used": used, "wall": wall, "on_its_way": on_its_way})
+    return wider(aged, seconds / WIDER_EVERY)
+
+
+def _filled(lane: Lane, measure: Measure, seconds: float, headroom: float) -> float:
+    """What is in a bucket after so much time: there is more room in it with every grant that has arrived."""
+    level, rate, at = lane.levels[measure], lane.rate(measure, headroom) or 0.0, 0.0
+    for end in sorted({*(grant.seconds for grant in lane.on_its_way if grant.seconds < seconds), seconds}):
+        level = max(level, min(lane.room(measure, after=at), level + (end - at) * rate))
+        at = end
+    return level
 
 
 def set_back(lane: Lane, by: timedelta) -> Lane:
@@ -75,8 +93,13 @@ def _resized(lane: Lane, limits: Limits) -> Lane:
         if limits.burst is None and before and measure in lane.sizes:  # what was learned
             size = min(size, lane.sizes[measure] * limit / before)
         sizes[measure] = max(1.0, size)
-        levels[measure] = min(lane.levels.get(measure, sizes[measure]), sizes[measure])
-    return lane.model_copy(update={"limits": limits, "sizes": sizes, "levels": levels})
+        levels[measure] = lane.levels.get(measure, sizes[measure])
+    return _not_too_full(lane.model_copy(update={"limits": limits, "sizes": sizes, "levels": levels}))
+
+
+def _not_too_full(lane: Lane) -> Lane:
+    levels = {measure: min(level, lane.room(measure)) for measure, level in lane.levels.items()}
+    return lane.model_copy(update={"levels": levels})
 
 
 def informed(lane: Lane, seen: Seen, given: Limits | None, headroom: float) -> Lane:
@@ -84,7 +107,7 @@ def informed(lane: Lane, seen: Seen, given: Limits | None, headroom: float) -> L
 
     They tell of a moment after its call left. All from then on is taken together: what flowed in, was drawn, came back.
     """
-    known = lane.told
+    before = lane
     told = {**lane.told, **seen.standing.limits}  # one that an answer does not speak of is still there
     lane = lane.model_copy(update={"told": told, "limits": lane.limits or Limits()})
     lane = limited(lane, given)
@@ -92,53 +115,59 @@ def informed(lane: Lane, seen: Seen, given: Limits | None, headroom: float) -> L
     for measure, left in seen.standing.remaining.items():
         if measure not in levels:
             continue
-        new = measure not in known
+        came_in = seen.age * (lane.rate(measure, headroom) or 0.0)
+        now_left = left + came_in - (lane.out.get(measure, 0.0) - seen.drawn.get(measure, 0.0))
         if given is None or given.burst is None:  # how much fits at once nobody says: at least what was seen there
             limit = lane.limits.of(measure) if lane.limits is not None else None
-            there = min(left + seen.charged.get(measure, 0.0), float(limit or 0))
-            sizes[measure] = max(1.0, there if new else max(sizes[measure], there))
-        # Of the first answer nobody knows what else was on its way: none of it may be in what the provider counted.
-        counted = seen.charged if new else seen.drawn
-        since = lane.out.get(measure, 0.0) - counted.get(measure, 0.0)
-        now_left = left + seen.age * (lane.rate(measure, headroom) or 0.0) - since
+            most = max(left + seen.charged.get(measure, 0.0), seen.most.get(measure, 0.0))
+            there = max(1.0, min(most, float(limit or 0)))
+            if measure not in before.levels:
+                # Nobody has counted until now: all that was drawn lacks, but what has filled up after this call.
+                filled = min(came_in, seen.charged.get(measure, 0.0))
+                sizes[measure], levels[measure] = there, there - lane.out.get(measure, 0.0) + filled
+            elif measure not in before.told or there > sizes[measure]:
+                # It is as much larger or smaller as what is in it is more or less: what lacks stays the same.
+                counted = before if measure not in before.told else lane
+                levels[measure] = there - (counted.sizes[measure] - counted.levels[measure])
+                sizes[measure] = there
         if now_left < levels[measure] - BELIEF * sizes[measure]:
             levels[measure] = now_left
-        levels[measure] = min(levels[measure], sizes[measure])
-    return lane.model_copy(update={"sizes": sizes, "levels": levels})
+    return _not_too_full(lane.model_copy(update={"sizes": sizes, "levels": levels}))
 
 
 def returned(lane: Lane, back: Amounts) -> Lane:
     """The lane with what was drawn and not used; less than nothing where more was used."""
     levels = {
-        measure: min(lane.sizes[measure], level + back.get(measure, 0.0)) for measure, level in lane.levels.items()
+        measure: min(max(level, lane.room(measure)), level + back.get(measure, 0.0))
+        for measure, level in lane.levels.items()
     }
     last = max(lane.used, default=None)
     used = lane.used if last is None else {**lane.used, last: minus(lane.used[last], back)}
     return lane.model_copy(update={"levels": levels, "used": used, "back": plus(lane.back, back)})
 
 
-def need(lane: Lane, measure: Measure, amount: float, *, headroom: float, hold: float) -> float:
-    """What must be in a bucket before so much is drawn: a reserve stays, for calls that are on their way longer.
+def arrived(lane: Lane, worker: str, on_its_way: Amounts | None, hold: float) -> Lane:
+    """The lane after a process has said what of its grants is still on its way: the rest is there, or never comes."""
+    if on_its_way is None:
+        return lane
+    mine = [grant.seconds for grant in lane.on_its_way if grant.worker == worker]
+    others = tuple(grant for grant in lane.on_its_way if grant.worker != worker)
+    if any(on_its_way.values()):
+        rest = OnItsWay(worker=worker, amounts=on_its_way, seconds=max(mine, default=hold + ARRIVES))
+        others = (*others, rest)
+    return lane.model_copy(update={"on_its_way": others})
+
+
+def need(lane: Lane, measure: Measure, amount: float, *, headroom: float) -> float:
+    """What must be in a bucket before so much is drawn: of a full one, the headroom stays.
 
     A call that is larger than its bucket is granted when that is full, and leaves a debt, as with the provider.
     """
     size = lane.sizes[measure]
-    reserve = headroom * size + hold * (lane.rate(measure, headroom) or 0.0)
-    return min(amount + reserve, size)
+    return min(amount + headroom * size, size)
 
 
-def debt(lane: Lane, measure: Measure, amount: float, *, headroom: float, hold: float) -> float:
-    """What is drawn on top of a call that leaves no room for the reserve: what flows in while its grant is held.
-
-    It is granted when the bucket is full; until it arrives the provider's stays full, and takes nothing in.
-    """
-    size, inflow = lane.sizes[measure], hold * (lane.rate(measure, headroom) or 0.0)
-    return max(0.0, min(inflow, amount + headroom * size + inflow - size))
-
-
-def wait_for(
-    lane: Lane, amounts: Amounts, *, worker: str, headroom: float, hold: float
-) -> tuple[float, Obstacle | None]:
+def wait_for(lane: Lane, amounts: Amounts, *, worker: str, headroom: float) -> tuple[float, Obstacle | None]:
     """Seconds until a call may be granted, and the measure that it waits for."""
     longest, obstacle = 0.0, None
     own = lane.tickets.get(worker)
@@ -148,28 +177,32 @@ def wait_for(
             for name, ticket in lane.tickets.items()
             if name != worker and (own is None or ticket.since < own.since)
         )
-        lacking = need(lane, measure, amounts.get(measure, 0.0), headroom=headroom, hold=hold) + ahead - level
+        lacking = need(lane, measure, amounts.get(measure, 0.0), headroom=headroom) + ahead - level
         rate = lane.rate(measure, headroom)
         if lacking > 1e-6 and rate and lacking / rate > longest:
             longest, obstacle = lacking / rate, measure
     return longest, obstacle
 
 
-def drawn(lane: Lane, amounts: Amounts, now: datetime, *, headroom: float = 0.0, hold: float = 0.0) -> Lane:
-    """The lane after a call was granted."""
+def drawn(lane: Lane, amounts: Amounts, now: datetime, *, worker: str, hold: float) -> Lane:
+    """The lane after a call was granted, to be made within the hold."""
     span = int(now.timestamp() // BIN)
-    leaves = {
-        measure: amount + (debt(lane, measure, amount, headroom=headroom, hold=hold) if amount else 0.0)
-        for measure, amount in amounts.items()
-        if measure in lane.sizes
-    }
     return lane.model_copy(
         update={
-            "levels": {measure: level - leaves.get(measure, 0.0) for measure, level in lane.levels.items()},
+            "levels": {measure: level - amounts.get(measure, 0.0) for measure, level in lane.levels.items()},
             "drawn": plus(lane.drawn, amounts),
             "used": {**lane.used, span: plus(lane.used.get(span, {}), amounts)},
+            "on_its_way": _with_one_more(lane.on_its_way, worker, amounts, hold + ARRIVES),
         }
     )
+
+
+def _with_one_more(grants: tuple[OnItsWay, ...], worker: str, amounts: Amounts, seconds: float) -> tuple[OnItsWay, ...]:
+    """Grants of one draw are one entry, however many they are."""
+    if grants and (grants[-1].worker, grants[-1].seconds) == (worker, seconds):
+        *before, last = grants
+        return *before, last.model_copy(update={"amounts": plus(last.amounts, amounts)})
+    return *grants, OnItsWay(worker=worker, amounts=amounts, seconds=seconds)
 
 
 def used_in_a_minute(lane: Lane) -> Amounts:

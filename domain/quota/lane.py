@@ -20,6 +20,15 @@ class Ticket(Value):
     need: Amounts
 
 
+class OnItsWay(Value):
+    """What a process was granted, and may not have arrived yet."""
+
+    worker: str
+    amounts: Amounts
+    seconds: float
+    """Until it has arrived for sure, or will never be used."""
+
+
 class Lane(Value):
     """What the bank knows of one class."""
 
@@ -50,11 +59,21 @@ class Lane(Value):
     usual: float | None = None
     """Seconds to the first word: of late, and when all is well."""
     tickets: dict[str, Ticket] = Field(default_factory=dict)
+    on_its_way: tuple[OnItsWay, ...] = ()
+    """Grants that the provider may not know of yet."""
 
     @property
     def out(self) -> Amounts:
         """All that was drawn and has not come back."""
         return minus(self.drawn, self.back)
+
+    def room(self, measure: Measure, after: float = 0.0) -> float:
+        """What a bucket holds at most in so many seconds, by our count.
+
+        The provider's is full when it holds this and what is on its way, and takes nothing in from then on.
+        """
+        coming = sum(grant.amounts.get(measure, 0.0) for grant in self.on_its_way if grant.seconds > after)
+        return self.sizes[measure] - coming
 
     @property
     def free(self) -> bool:

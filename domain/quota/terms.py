@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Literal, get_args
+from decimal import Decimal
+from typing import Annotated, Literal, get_args
 
 from pydantic import ConfigDict, Field
 
-from domain.models import Value
+from domain.models import Unsaid, Value
 
 Measure = Literal["requests", "input_tokens", "output_tokens"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
@@ -61,6 +62,8 @@ class Terms(Value):
 
     headroom: float = HEADROOM
     limits: dict[str, Limits] = Field(default_factory=dict)
+    daily: Annotated[Decimal | None, Unsaid] = None
+    """US dollars that all calls of the account may cost on one day, UTC."""
 
     def limits_for(self, lane: str) -> Limits | None:
         """The limits that are set for a class: by its name, by its family, or for all that have none of their own."""

@@ -10,8 +10,10 @@ from pydantic import Field
 from domain.events import timestamp
 from domain.markdown import code
 from domain.models import Value
-from domain.quota.bank import POOL_TICKET, SILENT, TICKET, Bank, flying, held
+from domain.prices import Usd, money
+from domain.quota.bank import POOL_TICKET, SILENT, TICKET, Bank, cap_of, flying, held
 from domain.quota.buckets import later, used_in_a_minute
+from domain.quota.day import Day, date_of
 from domain.quota.lane import Lane
 from domain.quota.terms import MEASURES, WORDS, Measure
 
@@ -65,6 +67,17 @@ class PoolView(Value):
     """The runs whose tasks found it busy and come again, in their order."""
 
 
+class DayView(Value):
+    """The money of one day, UTC."""
+
+    date: str
+    limit_usd: Usd
+    spent_usd: Usd
+    """With what calls may have cost of which nobody knows the end."""
+    held_usd: Usd
+    """What calls under way may cost at most."""
+
+
 class QuotaView(Value):
     """The quota of an account now."""
 
@@ -74,6 +87,8 @@ class QuotaView(Value):
     workers: dict[str, WorkerView] = Field(default_factory=dict)
     pools: dict[str, PoolView] = Field(default_factory=dict)
     """Agents with a limit of their own."""
+    day: DayView | None = None
+    """The money of this day, where it is limited."""
 
 
 def view_of(bank: Bank, now: datetime) -> QuotaView:
@@ -96,7 +111,18 @@ def view_of(bank: Bank, now: datetime) -> QuotaView:
             if now - worker.seen <= SILENT
         },
         pools=dict(_pools(bank, now)),
+        day=_day(bank, now),
     )
+
+
+def _day(bank: Bank, now: datetime) -> DayView | None:
+    """The money of this day; when all processes are silent, by the last word of the latest."""
+    cap = cap_of(bank, now) or bank.terms.daily
+    if cap is None:
+        return None
+    day = bank.days.get(date_of(now), Day())
+    held = day.under_way(name for name, worker in bank.workers.items() if now - worker.seen <= SILENT)
+    return DayView(date=date_of(now), limit_usd=cap, spent_usd=day.committed - held, held_usd=held)
 
 
 def _lane(bank: Bank, name: str, lane: Lane, now: datetime) -> LaneView:
@@ -150,6 +176,8 @@ def page_of(view: QuotaView) -> str:
 
 def _lines(view: QuotaView) -> Iterator[str]:
     """One flat list: on this page the columns of a table, and lists in a list, run into each other."""
+    if view.day is not None:
+        yield f"- {day_words(view.day)}"
     for name, lane in view.lanes.items():
         yield f"- {code(name)}: {', '.join(state_of(lane))}"
         for measure, seen in lane.limits.items():
@@ -160,6 +188,12 @@ def _lines(view: QuotaView) -> Iterator[str]:
     for agent, pool in view.pools.items():
         waits = f", runs that wait for one: {len(pool.waiting)}" if pool.waiting else ""
         yield f"- agent {code(agent)}: {pool.at_work} at work, {pool.promised} promised{waits}"
+
+
+def day_words(day: DayView) -> str:
+    """The money of a day, in a line."""
+    held = f", up to ${money(day.held_usd)} more by calls under way" if day.held_usd else ""
+    return f"{day.date} UTC: ${money(day.spent_usd)} of ${money(day.limit_usd)} spent{held}"
 
 
 def state_of(lane: LaneView) -> Iterator[str]:

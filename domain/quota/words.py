@@ -6,15 +6,22 @@ twice changes nothing, and a bank that was restarted knows as much as before aft
 
 from __future__ import annotations
 
-from typing import Literal
+from datetime import datetime
+from decimal import Decimal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from domain.models import Value
+from domain.models import Unsaid, Value
+from domain.prices import NOTHING
 from domain.quota.terms import Amounts, Measure, Terms
 
-Obstacle = Measure | Literal["wall", "window", "first"]
-"""Why a call is not granted: a limit, a wall until its time, too many under way, or limits that are still unknown."""
+Obstacle = Measure | Literal["wall", "window", "first", "money"]
+"""Why a call is not granted: a limit, a wall until its time, too many under way, limits that are still unknown, or
+money of the day that calls under way may need."""
+
+NO_LANE = ""
+"""The class of calls that draw money alone: what goes in a batch has other limits than calls of a minute."""
 
 
 class Call(Value):
@@ -25,11 +32,13 @@ class Call(Value):
     amounts: Amounts
     run: str
     agent: str | None = None
-    """An agent that may be at work only so many times in all."""
+    """An agent that may be at work only so many times in all: name and version, and a hash of one of a plan's own."""
     pool: int = 0
     """How many times."""
     probe: bool = False
     """Whether it is to find out if a wall still stands."""
+    usd: Annotated[Decimal | None, Field(exclude_if=lambda usd: usd is None)] = None
+    """What it may cost at most, where that is known."""
 
 
 class Standing(Value):
@@ -50,6 +59,8 @@ class Seen(Value):
     """All that was drawn and had not come back when that call was granted: what came later is not in its standing."""
     age: float
     """Seconds since that call left: when the provider looked nobody says, and a busy one answers long after it."""
+    most: Amounts = Field(default_factory=dict)
+    """The most that was there before a call, as any answer under these limits told: what a bucket holds at least."""
 
 
 class LaneReport(Value):
@@ -71,6 +82,17 @@ class LaneReport(Value):
     passed: int = 0
     """Calls that were to find out if the wall still stands, and were answered."""
     seen: Seen | None = None
+    on_its_way: Amounts | None = None
+    """What was granted, and is not at the provider for sure. None: the process does not say."""
+
+
+class DayReport(Value):
+    """What one process has to say of the money of one day."""
+
+    settled: Decimal = NOTHING
+    """What its calls of that day have cost that are over, or may have cost."""
+    held: Decimal = NOTHING
+    """What those under way may cost at most."""
 
 
 class Ask(Value):
@@ -91,6 +113,8 @@ class Ask(Value):
     """The first of those that wait, in their order."""
     waiting: int = 0
     """How many wait in all."""
+    money: Annotated[dict[str, DayReport], Unsaid] = Field(default_factory=dict)
+    """By day: what its calls have cost and may cost, where that is limited."""
 
 
 class LaneWord(Value):
@@ -110,6 +134,16 @@ class LaneWord(Value):
     """The part of each limit that was drawn in the last minute."""
 
 
+class DayWord(Value):
+    """What the bank says of the money of a day."""
+
+    date: str
+    cap: Decimal
+    left: Decimal
+    until: datetime
+    """When the next day begins."""
+
+
 class Grant(Value):
     """What the bank answers: the calls that may be made now, or never by this grant."""
 
@@ -121,5 +155,9 @@ class Grant(Value):
     """Agents with so much room that this process may have so many calls under way without asking."""
     retry_in: float | None = None
     """Seconds until the first call that was not granted may be; none when all were."""
+    day: DayWord | None = None
+    """The day that these calls count for, where its money is limited."""
+    unpaid: tuple[int, ...] = ()
+    """Calls that the money of the day does not cover, whatever those under way come to."""
     before: str | None = None
     """The run of the bank before this one: closed, and of no use any more."""

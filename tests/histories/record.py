@@ -32,13 +32,15 @@ from activities.contract import quota_id  # noqa: E402
 from activities.quota_meter import QuotaMeter  # noqa: E402
 from activities.teller import BankTeller  # noqa: E402
 from domain.models import RunStatus, TaskStatus  # noqa: E402
-from domain.quota.terms import Terms  # noqa: E402
+from domain.quota.terms import Limits, Terms  # noqa: E402
+from domain.quota.words import Ask, Call  # noqa: E402
 from domain.registry import registry_from_text  # noqa: E402
 from embedded import down, up  # noqa: E402
 from payloads import inflated  # noqa: E402
 from runtime import configure_logs, connect, leave, load_settings  # noqa: E402
 from simulator.config import Config  # noqa: E402
 from simulator.server import Simulator  # noqa: E402
+from workflows.quota import DRAWS  # noqa: E402
 
 HANG = {"fault": "hang_before_headers"}
 
@@ -336,6 +338,14 @@ METERED = {busy}
 """Runs whose calls are drawn from the bank; its history is kept beside them."""
 
 
+async def draw_often(teller: BankTeller) -> None:
+    """Most of what one run of the bank takes, so that a later release that ends it sooner is found out."""
+    terms = Terms(limits={"default": Limits(requests=100_000)})
+    for number in range(1, DRAWS - 5):
+        call = Call(number=number, lane="haiku-4", amounts={"requests": 1.0}, run="run")
+        await teller.draw(Ask(worker="w", number=number, clock=float(number), hold=1, terms=terms, calls=(call,)))
+
+
 async def record(place: Path) -> None:
     """Make every run, one after the other, each with a simulator of its own."""
     place.mkdir()
@@ -364,6 +374,9 @@ async def record(place: Path) -> None:
                         if make in METERED:
                             bank = temporal.get_workflow_handle(quota_id("default", bench.queue))
                             write(place / "bank.json.gz", await history_of(bank))
+                            await draw_often(BankTeller(temporal, account="busy", queue=bench.queue))
+                            bank = temporal.get_workflow_handle(quota_id("busy", bench.queue))
+                            write(place / "bank-busy.json.gz", await history_of(bank))
         finally:
             await down(settings)
 

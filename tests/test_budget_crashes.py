@@ -1,0 +1,177 @@
+"""Budgets under kill -9: random plans, caps, faults and moments of death, with the simulator's bill as the truth.
+
+The seed decides on all of that but the very moment at which a signal arrives. Whatever fails names it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import pytest
+from conftest import Run
+from test_budget import MODEL, worst_call
+from test_crashes import Home
+from test_crashes import home as home  # noqa: PLC0414  a fixture of that file
+
+from domain.models import Usage
+from domain.planning import plan_from_text
+from domain.prices import cost_of
+from domain.registry import Registry
+from embedded import Worker
+from folder import PlanFolder
+from prices import price_list, priced
+from runtime import Mode
+from simulator.log import Entry
+from simulator.server import Simulator
+from store import Store, open_store
+from temporal_server import Server
+from workflows.supervisor import SupervisorWorkflow
+
+PLANS = 4
+"""Runs at the same time in one home: each has a budget of its own, and all live through the same kills."""
+
+DYING = {"worker": ("worker",), "server": ("server",), "both": ("worker", "server")}
+
+
+@dataclass(frozen=True)
+class Venture:
+    """A plan with its cap, and what happens to it."""
+
+    name: str
+    text: str
+    calls: Decimal
+    """Its budget, in calls of its first task at their worst."""
+    broken: tuple[str, ...]
+    """Tasks whose first call breaks off in the middle."""
+
+    def rules(self) -> Iterator[dict[str, Any]]:
+        for task in self.broken:
+            yield {"when": {"task": task, "nth": 1}, "then": {"fault": "reset_mid_stream", "ttft": 0.2}}
+
+
+def venture(name: str, chance: Random) -> Venture:
+    ids = [f"{name}-{number}" for number in range(chance.randint(2, 7))]
+    lines = [f"max_concurrency: {chance.randint(1, 4)}", "defaults: {agent: hand, timeout: 20s}", "tasks:"]
+    for place, id in enumerate(ids):
+        needs = chance.sample(ids[:place], min(place, chance.choice([0, 0, 1, 2])))
+        edges = ", ".join(f"{need}: {chance.choice(['tolerate', 'optional'])}" for need in needs)
+        limits = f"attempts: {chance.randint(1, 3)}, max_tokens: {chance.choice([50, 100, 300])}"
+        lines.append(f"  - {{id: {id}, prompt: Go., {limits}, needs: {{{edges}}}}}")
+    calls = Decimal(chance.randint(10, 10 * 2 * len(ids))) / 10
+    return Venture(name, "\n".join(lines), calls, tuple(id for id in ids if chance.random() < 0.25))
+
+
+def cost(entries: list[Entry]) -> Decimal:
+    price = price_list({MODEL}).price(MODEL)
+    bills = (Usage(**{kind: getattr(entry.billed, kind) for kind in Usage.model_fields}) for entry in entries)
+    return sum((cost_of(price, bill) for bill in bills), Decimal(0))
+
+
+async def under_way(store: Store, run: str) -> Counter[str]:
+    """The calls of each task that were intended, and of which nobody has told the end."""
+    keys = set(await store.records(run))
+    found: Counter[str] = Counter()
+    for key in keys:
+        call, _, name = key.rpartition("/")
+        kind, _, number = name.partition("-")
+        if kind != "intent" or f"{call}/setback-{number}" in keys:
+            continue
+        answer = await store.recorded(f"{call}/completion")
+        intent = await store.recorded(key)
+        if intent is not None and (answer is None or answer["number"] != int(number)):
+            found[intent["task"]] += 1
+    return found
+
+
+class Crash:
+    """A home in which some ventures are under way, and in which processes are killed."""
+
+    def __init__(self, home: Home, registry: Registry, chance: Random) -> None:
+        self._home, self._registry, self._chance = home, registry, chance
+        self._ventures = [venture(f"p{number}", chance) for number in range(PLANS)]
+        self._runs: dict[str, Run] = {}
+        self._budgets: dict[str, Decimal] = {}
+        self._under_way: Counter[str] = Counter()
+
+    @property
+    def _simulator(self) -> Simulator:
+        return self._home.simulator
+
+    async def begin(self) -> None:
+        await self._home.up()
+        rules = [rule for each in self._ventures for rule in each.rules()]
+        slow = {"ttft": self._chance.uniform(0.2, 1.0), "answer_tokens": self._chance.randint(5, 45)}
+        self._simulator.script([*rules, {"then": slow}])
+        for each in self._ventures:
+            folder = PlanFolder(self._home.settings.home)
+            read = plan_from_text(each.text, file=f"{each.name}.yaml", registry=self._registry, folder=folder)
+            known = priced(read.plan)
+            self._budgets[each.name] = budget = worst_call(known) * each.calls
+            planned = replace(read, plan=known.model_copy(update={"budget": budget}))
+            self._runs[each.name] = await self._home.submit_planned(planned)
+
+    async def kill(self, who: str) -> None:
+        """Kill somebody a while after the next call has begun, if there is one, and bring it up again."""
+        seen, later = len(self._simulator.log), self._chance.uniform(0, 1.2)
+        while len(self._simulator.log) == seen:
+            if await self._is_over():
+                return
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(later)  # chance itself: nothing is waited for
+        folder = self._home.settings.home
+        services = {"worker": Worker(folder, Mode.SIMULATED), "server": Server(folder)}
+        await self._home.kill(*(services[name] for name in DYING[who]))
+        store = open_store(self._home.settings.store)
+        for run in self._runs.values():
+            self._under_way += await under_way(store, run.id)
+        await self._home.up()
+
+    async def _is_over(self) -> bool:
+        return all([(await run.client.glance(run.id)).ended for run in self._runs.values()])
+
+    async def check(self) -> None:
+        """What was paid is within each cap and was needed, and nothing is left set aside."""
+        for each in self._ventures:
+            run, budget = self._runs[each.name], self._budgets[each.name]
+            report = await run.report()
+            view = await run.handle.query(SupervisorWorkflow.view)
+            paid = [entry for entry in self._simulator.log if (entry.task or "").startswith(f"{each.name}-")]
+
+            told = (report.cost.actual_usd or 0) + (report.cost.unsettled_usd or 0)
+            assert cost(paid) <= told <= view.spent_usd <= budget
+            assert view.reserved_usd == report.cost.reserved_usd == 0
+            for task, calls in Counter(entry.task or "" for entry in paid).items():
+                assert calls <= 1 + (task in each.broken) + self._under_way[task], task
+
+
+async def crash(home: Home, registry: Registry, seed: int) -> None:
+    chance = Random(seed)  # noqa: S311
+    crashing = Crash(home, registry, chance)
+    try:
+        await crashing.begin()
+        for who in chance.sample([*DYING], 3):
+            await crashing.kill(who)
+        async with asyncio.timeout(300):
+            await crashing.check()
+    except BaseException as error:
+        error.add_note(f"seed {seed}")
+        raise
+
+
+@pytest.mark.timeout(600)
+async def test_no_moment_of_death_overspends_or_forgets(home: Home, registry: Registry) -> None:
+    """The worker, the server and both, in the middle of whatever they do (H5)."""
+    await crash(home, registry, seed=6)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(100, 120))
+async def test_no_moment_of_death_of_many_overspends_or_forgets(home: Home, registry: Registry, seed: int) -> None:
+    await crash(home, registry, seed)
