@@ -53,7 +53,7 @@ def serving() -> Iterator[str]:
         assert process.stdout is not None
         url = f"http://127.0.0.1:{int(process.stdout.readline())}"
         for bucket in BUCKET, CARELESS, FORGETFUL:
-            urllib.request.urlopen(urllib.request.Request(f"{url}/{bucket}", method="PUT"), timeout=10).close()
+            urllib.request.urlopen(urllib.request.Request(f"{url}/{bucket}", method="PUT"), timeout=60).close()
         yield url
     finally:
         process.kill()

@@ -12,7 +12,7 @@ os.environ["TEMPORAL_CONFIG_FILE"] = os.devnull
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from copy import copy
 from dataclasses import dataclass
@@ -23,8 +23,11 @@ from typing import Any
 import pytest
 from bucket import BUCKET, credentials, serving
 from home import Home
+from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+from temporalio.api.enums.v1 import EventType as HistoryEvent
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowFailureError, WorkflowHandle
+from temporalio.service import RPCError, RPCStatusCode
 
 from client import RunClient
 from domain.events import Event
@@ -44,10 +47,11 @@ from workflows.supervisor import SupervisorWorkflow
 
 pytest_plugins = ["clocks"]
 
-# How long an example takes is the machine's matter. The same examples every time: what is green stays green.
+# How long an example takes, or to draw ten, is the machine's matter. The same ones every time: what is green stays so.
 # To look for new ones: make test ARGS="--hypothesis-profile search".
-hypothesis_settings.register_profile("any machine", deadline=None, derandomize=True)
-hypothesis_settings.register_profile("search", deadline=None)
+ANY_PACE: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+hypothesis_settings.register_profile("any machine", derandomize=True, **ANY_PACE)
+hypothesis_settings.register_profile("search", **ANY_PACE)
 hypothesis_settings.load_profile("any machine")
 
 AGENTS = """
@@ -154,22 +158,50 @@ class Run:
         return [event async for event in self.client.events(self.id)]
 
     async def ended_children(self) -> dict[str, str]:
-        """The state of every child workflow once none is open: visibility may be a moment behind."""
-        while "RUNNING" in (children := await self.children()).values():
+        """The state of every child workflow once none is open."""
+        children = await self.children()
+        while still := [task for task, state in children.items() if state == "RUNNING"]:
             await asyncio.sleep(0.05)
+            children |= await self._states(still)
         return children
 
     async def chain(self) -> list[WorkflowHandle[Any, Any]]:
-        """Every run of the supervisor, from continue-as-new to continue-as-new."""
-        found = [run async for run in self.temporal.list_workflows(f"WorkflowId = '{self.id}'")]
-        found.sort(key=lambda run: run.start_time)
-        return [self.temporal.get_workflow_handle(self.id, run_id=run.run_id) for run in found]
+        """Every run of the supervisor, from continue-as-new to continue-as-new.
+
+        By its histories, each of which names the one before: Temporal's list may be a moment behind.
+        """
+        chain: list[WorkflowHandle[Any, Any]] = []
+        run_id: str | None = (await self.handle.describe()).run_id
+        while run_id:
+            chain.insert(0, part := self.temporal.get_workflow_handle(self.id, run_id=run_id))
+            first = await anext(part.fetch_history_events())
+            run_id = first.workflow_execution_started_event_attributes.continued_execution_run_id
+        return chain
 
     async def children(self) -> dict[str, str]:
-        """The state of every child workflow, by task."""
-        query = f"WorkflowType = 'TaskWorkflow' AND WorkflowId STARTS_WITH '{self.id}/'"
-        found = [child async for child in self.temporal.list_workflows(query)]
-        return {child.id.removeprefix(f"{self.id}/"): child.status.name if child.status else "?" for child in found}
+        """The state of every child workflow, by task; of one that was started again, of its last start.
+
+        Those that the histories say were to be started are asked for by their ids: the list may be a moment behind.
+        """
+        initiated = HistoryEvent.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED
+        ids = [
+            event.start_child_workflow_execution_initiated_event_attributes.workflow_id
+            for part in await self.chain()
+            async for event in part.fetch_history_events()
+            if event.event_type == initiated
+        ]
+        return await self._states(dict.fromkeys(id.removeprefix(f"{self.id}/") for id in ids))
+
+    async def _states(self, tasks: Iterable[str]) -> dict[str, str]:
+        """Of the children for these tasks, as far as there are any: a run that ends may not have come to all starts."""
+        asked = {task: self.temporal.get_workflow_handle(f"{self.id}/{task}").describe() for task in tasks}
+        found: dict[str, str] = {}
+        for task, answer in zip(asked, await asyncio.gather(*asked.values(), return_exceptions=True), strict=True):
+            if isinstance(answer, WorkflowExecutionDescription):
+                found[task] = answer.status.name if answer.status else "?"
+            elif not (isinstance(answer, RPCError) and answer.status is RPCStatusCode.NOT_FOUND):
+                raise answer
+        return found
 
 
 class Bench:

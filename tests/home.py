@@ -32,7 +32,7 @@ class Home:
 
     def __call__(self, *words: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
         command = [*STARTER, "--home", str(self.folder), *words]
-        return subprocess.run(command, input=input, capture_output=True, text=True, cwd=ROOT, timeout=100, check=False)
+        return subprocess.run(command, input=input, capture_output=True, text=True, cwd=ROOT, timeout=200, check=False)
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
         """A command that goes on; its stderr can be read line by line."""
@@ -50,11 +50,11 @@ class Home:
     def script(self, *rules: dict[str, Any], **config: Any) -> None:
         body = json.dumps({"rules": list(rules), "config": config}).encode()
         request = urllib.request.Request(f"{self.url}/script", data=body, method="POST")
-        urllib.request.urlopen(request, timeout=10).close()
+        urllib.request.urlopen(request, timeout=60).close()
 
     def calls(self, run: str | None = None) -> list[dict[str, Any]]:
         """The simulator's bill: of a run, or of all."""
-        with urllib.request.urlopen(f"{self.url}/log", timeout=10) as reply:
+        with urllib.request.urlopen(f"{self.url}/log", timeout=60) as reply:
             found: list[dict[str, Any]] = json.load(reply)
         user = run and hashlib.sha256(run.encode()).hexdigest()[:32]  # what the door tells the provider of a run
         return [call for call in found if user in (None, call["user"])]

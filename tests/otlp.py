@@ -91,7 +91,7 @@ class Collector:
 
     def until(self, true: Callable[[], bool]) -> None:
         """Wait until something is true of what came. The limit is for a test that fails."""
-        deadline = monotonic() + 60
+        deadline = monotonic() + 200
         while not true():
             assert monotonic() < deadline, [span.name for span in self.spans]
             sleep(0.02)

@@ -141,7 +141,7 @@ class Home:
 
     def _ask(self, path: str, body: object = None) -> Any:
         data = json.dumps(body).encode() if body is not None else None
-        with urllib.request.urlopen(urllib.request.Request(self.simulator + path, data=data), timeout=10) as reply:
+        with urllib.request.urlopen(urllib.request.Request(self.simulator + path, data=data), timeout=60) as reply:
             return json.load(reply)
 
 

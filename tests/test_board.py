@@ -193,7 +193,7 @@ async def pages(bench: Bench, run: str) -> list[Page]:
 
 async def test_a_call_under_way_is_on_the_board_and_gone_when_it_is_over(crew: Bench) -> None:
     """With the tokens heard so far, and without a word of prompt or answer."""
-    slow = {"ttft": 0, "answer": "word " * 60, "tokens_per_second": 20}
+    slow = {"ttft": 0, "answer": "word " * 200, "tokens_per_second": 20}
     crew.simulator.script([{"when": {"task": "only"}, "then": slow}])
     run = await crew.start(ONE)
 
@@ -242,7 +242,7 @@ async def test_a_store_that_takes_no_page_harms_no_call(crew: Bench, monkeypatch
         raise StoreUnavailable("no room")
 
     monkeypatch.setattr(Store, "put_page", full)
-    crew.simulator.script([{"when": {"task": "only"}, "then": {"ttft": 2}}])
+    crew.simulator.script([{"when": {"task": "only"}, "then": {"ttft": 6}}])
     run = await crew.start(ONE)
 
     await tried.wait()

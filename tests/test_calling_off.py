@@ -24,7 +24,7 @@ def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "LOOK_FIRST", timedelta(milliseconds=200))
     monkeypatch.setattr(batches, "FRESH", 0.1)
     monkeypatch.setattr(batch_lookout, "EVERY", 0.2)
-    monkeypatch.setattr(batch_collecting, "MOMENT", 3.0)  # on a busy machine, too, all four go in one batch
+    monkeypatch.setattr(batch_collecting, "MOMENT", 4.0)  # on a busy machine, too, all four go in one batch
 
 
 async def waiting(bench: Bench, tasks: int = 4) -> tuple[Run, Batch]:

@@ -50,7 +50,7 @@ async def test_a_terminated_run_pays_for_nothing_more(crew: Bench) -> None:
     """Terminate leaves no supervisor to stop the tasks: the door cuts calls at work, and lets no attempt follow."""
     crew.simulator.script(
         [
-            {"when": {"task": "again"}, "then": {"fault": "overloaded", "retry_after": 2}},
+            {"when": {"task": "again"}, "then": {"fault": "overloaded", "retry_after": 6}},
             {"when": {"contains": "Hang."}, "then": HANG},
         ]
     )
@@ -110,8 +110,8 @@ async def test_a_terminated_run_that_only_waits_is_not_woken(crew: Bench) -> Non
     """Whoever waits at a wall, for a person or between two attempts has nobody left to start it again."""
     crew.simulator.script(
         [
-            {"when": {"task": "walled"}, "then": {"fault": "rate_limit", "retry_after": 2}},
-            {"when": {"task": "again"}, "then": {"fault": "overloaded", "retry_after": 3}},
+            {"when": {"task": "walled"}, "then": {"fault": "rate_limit", "retry_after": 6}},
+            {"when": {"task": "again"}, "then": {"fault": "overloaded", "retry_after": 8}},
         ]
     )
     run = await crew.start("""

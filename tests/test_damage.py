@@ -87,7 +87,7 @@ async def test_of_two_workers_who_both_paid_the_second_uses_the_answer_of_the_fi
     """A frozen worker and its successor. What the second has paid is told, to the token."""
     simulator.script(
         [
-            {"when": {"nth": 1}, "then": {"answer": "The word of the one who was slow.", "ttft": 1.5}},
+            {"when": {"nth": 1}, "then": {"answer": "The word of the one who was slow.", "ttft": 5}},
             {"then": {"answer": "The first word."}},
         ]
     )

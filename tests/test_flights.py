@@ -34,7 +34,7 @@ async def flights() -> AsyncIterator[Flights[str]]:
     """Flights of which nothing is left at the end, on any path."""
     flights = Flights[str]()
     yield flights
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while flights._flying:
             await asyncio.wait([flight.call for flight in flights._flying.values()])
             await asyncio.sleep(0)
@@ -45,7 +45,7 @@ def board(flights: Flights[str], call: Call, *, flies_on: bool = False, key: str
 
 
 async def settled(*joiners: asyncio.Task[str]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await asyncio.wait(joiners)
 
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import tomllib
 from pathlib import Path
+from time import sleep
 
 import pytest
 from home import ROOT, STARTER, Home
@@ -48,7 +49,7 @@ def test_submit_prints_the_id_alone_and_the_run_can_be_looked_at(home: Home, tmp
 
 def test_the_same_id_sent_twice_at_the_same_moment_is_one_run(home: Home, tmp_path: Path) -> None:
     senders = [home.begin("submit", plan(tmp_path), "--id", "twice") for _ in range(4)]
-    outputs = [sender.communicate(timeout=100) for sender in senders]
+    outputs = [sender.communicate(timeout=200) for sender in senders]
 
     assert [(sender.returncode, out) for sender, (out, _) in zip(senders, outputs, strict=True)] == [(0, "twice\n")] * 4
     assert home("watch", "twice").returncode == 0
@@ -75,6 +76,7 @@ def test_the_whole_terminal_is_killed_and_the_run_ends(tmp_path: Path) -> None:
     try:
         while not (tmp_path / "done").exists():
             assert shell.poll() is None
+            sleep(0.05)
         os.killpg(shell.pid, signal.SIGKILL)
         shell.wait()
         os.close(terminal)
@@ -179,7 +181,7 @@ def test_that_page_tells_in_a_real_browser_what_the_run_does(home: Home, tmp_pat
     address = home("open", "seen").stdout.strip()
 
     words = [str(shutil.which("chromium")), address]
-    seen = subprocess.run([STARTER[0], "-c", LOOK, *words], capture_output=True, text=True, timeout=100, check=False)
+    seen = subprocess.run([STARTER[0], "-c", LOOK, *words], capture_output=True, text=True, timeout=200, check=False)
 
     assert seen.returncode == 0, seen.stderr
     assert [

@@ -66,8 +66,8 @@ async def test_the_time_limit_and_the_deadline_of_a_task_cut_its_call(crew: Benc
         """
 defaults: {agent: hand}
 tasks:
-  - {id: limited, prompt: Drip., timeout: 12s, time_limit: 12s}
-  - {id: late, prompt: Drip., timeout: 5m, deadline: 12s}
+  - {id: limited, prompt: Drip., timeout: 20s, time_limit: 20s}
+  - {id: late, prompt: Drip., timeout: 5m, deadline: 20s}
   - {id: end, prompt: Go., needs: [limited, late]}
   - {id: strict, prompt: Go., needs: {limited: require}}
 """,
@@ -76,14 +76,14 @@ tasks:
 
     limited, late, end, strict = report.tasks
     began = next(event.time for event in await run.events() if event.type is EventType.RUN_STARTED)
-    assert told(limited) == ("TimedOut", "Task time limit of 12s passed", 2)
-    assert told(late) == ("TimedOut", f"Task deadline {timestamp(began + timedelta(seconds=12))} passed", 1)
+    assert told(limited) == ("TimedOut", "Task time limit of 20s passed", 2)
+    assert told(late) == ("TimedOut", f"Task deadline {timestamp(began + timedelta(seconds=20))} passed", 1)
     assert (end.status, strict.status, strict.cause) == (TaskStatus.SUCCEEDED, TaskStatus.SKIPPED, "limited")
     assert report.status is RunStatus.PARTIAL
     assert crew.simulator.calls() == 4
     await check_the_cut(crew, run, report, "limited", "late")
     brief = await run.client.brief(await run.client.picture(run.id), "end")
-    assert "Task time limit of 12s passed" in brief
+    assert "Task time limit of 20s passed" in brief
     assert "one two" not in brief
 
 
@@ -93,7 +93,7 @@ async def test_the_deadline_of_a_run_cuts_what_is_at_work(crew: Bench, registry:
         crew,
         registry,
         """
-deadline: 10s
+deadline: 20s
 defaults: {agent: hand, timeout: 5m}
 tasks:
   - {id: first, prompt: Go.}
@@ -107,7 +107,7 @@ tasks:
     began = next(event.time for event in await run.events() if event.type is EventType.RUN_STARTED)
     assert report.status is RunStatus.DEADLINE_PASSED
     assert (first.status, never.status) == (TaskStatus.SUCCEEDED, TaskStatus.NOT_STARTED)
-    assert told(slow) == ("TimedOut", f"Run deadline {timestamp(began + timedelta(seconds=10))} passed", 1)
+    assert told(slow) == ("TimedOut", f"Run deadline {timestamp(began + timedelta(seconds=20))} passed", 1)
     assert crew.simulator.calls() == 2
     await check_the_cut(crew, run, report, "slow")
     assert (await run.handle.result()).status is RunStatus.DEADLINE_PASSED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,13 @@ def modes(shown: str) -> list[str]:
     return [line.split()[1] for line in shown.splitlines() if line.startswith("default ")]
 
 
+def answered(home: Home, banks: int = 1) -> subprocess.CompletedProcess[str]:
+    """What `quota` shows as soon as so many banks answer: it gives them three seconds, and a busy machine may not."""
+    while (done := home("quota")).returncode or len(modes(done.stdout)) < banks:
+        pass
+    return done
+
+
 def test_of_a_home_that_is_down_nothing_is_started(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
 
@@ -89,7 +97,7 @@ def test_it_shows_limits_use_workers_and_who_waits(home: Home) -> None:
     run = home("submit", "-", input=MANY).stdout.strip()
     try:
         document = shown(home, waits)
-        done = home("quota")
+        done = answered(home)
     finally:
         home("cancel", run)
 
@@ -110,7 +118,6 @@ def test_it_shows_limits_use_workers_and_who_waits(home: Home) -> None:
     (worker,) = document["workers"].values()
     assert worker["draws"] > 0
     assert worker["runs"].keys() == {run}
-    assert done.returncode == 0
     for words in (
         "default SIMULATED  10% headroom",
         "limits learned from the provider",
@@ -128,9 +135,8 @@ def test_a_narrow_terminal_has_room_for_it(home: Home, monkeypatch: pytest.Monke
     assert home("run", "-", input=ONE).returncode == 0
     monkeypatch.setenv("COLUMNS", "40")
 
-    done = home("quota")
+    done = answered(home)
 
-    assert done.returncode == 0
     assert "ours" in done.stdout
     assert "left" not in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 40
@@ -142,8 +148,8 @@ def test_each_mode_has_a_bank_of_its_own(home: Home, monkeypatch: pytest.MonkeyP
         live.setenv("ANTHROPIC_API_KEY", "a-key")
         live.setenv("ANTHROPIC_BASE_URL", home.url)
         assert home("run", "-", input=ONE).returncode == 0
-    alone = home("quota")  # the run has stopped the worker that it had started
-    assert (alone.returncode, modes(alone.stdout)) == (0, ["SIMULATED"])
+    alone = answered(home)  # the run has stopped the worker that it had started
+    assert modes(alone.stdout) == ["SIMULATED"]
     assert alone.stderr.startswith("No worker answered for quota:default@nightcrew within 3 s. ")
 
     with monkeypatch.context() as live:
@@ -151,7 +157,7 @@ def test_each_mode_has_a_bank_of_its_own(home: Home, monkeypatch: pytest.MonkeyP
         live.setenv("ANTHROPIC_BASE_URL", home.url)
         assert home("up").returncode == 0
 
-    both = home("quota")
+    both = answered(home, banks=2)
     assert (modes(both.stdout), both.stderr) == (["SIMULATED", "LIVE"], "")
 
 

@@ -91,12 +91,13 @@ def test_retry_of_tasks_does_them_and_what_follows(home: Home, plan: str) -> Non
 
 
 def test_retries_at_the_same_moment_print_one_run(home: Home, plan: str) -> None:
+    plan = edited(plan, "prompt: Look elsewhere.", "prompt: Look elsewhere., timeout: 3m")
     home.script({"when": {"task": "odd"}, "then": FAILS}, **FAST)
     assert home("run", plan, "--id", "crowd").returncode == 4
-    home.script({"when": {"task": "odd"}, "then": {"ttft": 20}}, **FAST)
+    home.script({"when": {"task": "odd"}, "then": {"ttft": 100}}, **FAST)
 
     asking = [home.begin("retry", "crowd") for _ in range(4)]
-    answers = [(one.communicate(timeout=100)[0], one.returncode) for one in asking]
+    answers = [(one.communicate(timeout=200)[0], one.returncode) for one in asking]
     again, other = home("retry", "crowd", "--json"), home("retry", "crowd", "scan")
     going = home("retry", "crowd-r2", "--max-concurrency", "2")
     cancelled = home("cancel", "crowd-r2")

@@ -27,7 +27,7 @@ async def simulator() -> AsyncIterator[Simulator]:
 
 @pytest.fixture
 async def client(simulator: Simulator) -> AsyncIterator[AsyncAnthropic]:
-    async with AsyncAnthropic(api_key="a-key", base_url=simulator.url, max_retries=0, timeout=10) as client:
+    async with AsyncAnthropic(api_key="a-key", base_url=simulator.url, max_retries=0, timeout=60) as client:
         yield client
 
 
@@ -121,10 +121,10 @@ async def test_a_prefix_is_readable_only_once_the_answer_that_writes_it_has_begu
 ) -> None:
     """Calls that leave together all write; one that waits for the first token of another reads."""
     prefix = block(LONG, mark=True)
-    simulator.script([{"when": {"contains": "early"}, "then": {"ttft": 30}}], tokens_per_second=1)
+    simulator.script([{"when": {"contains": "early"}, "then": {"ttft": 100}}], tokens_per_second=1)
 
     early = [asyncio.create_task(ask(client, prefix, block(f"early {number}"))) for number in range(2)]
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await simulator.until(lambda: simulator.calls() == 2)
         third = await _begun(client, prefix)
         fourth = await _begun(client, prefix)

@@ -79,6 +79,11 @@ def carried_over(outline: Outline, progress: Progress) -> RunInput:
     return RunInput(name="wide", plan_ref=ref, simulated=True, outline=outline, progress=packed(outline, progress))
 
 
+def decision_of(start: Recorded) -> int:
+    """The workflow task in which the start of a child was decided on."""
+    return start.start_child_workflow_execution_initiated_event_attributes.workflow_task_completed_event_id
+
+
 async def first_activation(bench: Bench, planned: Planned) -> list[Recorded]:
     """The history until the supervisor has made its first decisions; then the run is ended, and its worker."""
     run = Run(
@@ -170,6 +175,7 @@ async def test_what_is_started_at_once_fits_one_workflow_task(bench: Bench) -> N
         for event in history
         if event.event_type == HistoryEvent.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED
     ]
+    starts = [start for start in starts if decision_of(start) == decision_of(starts[0])]  # more may have followed
     assert len(starts) == 50
     assert size_of(starts) < 100_000
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -419,7 +420,8 @@ async def test_a_long_call_a_wall_and_a_pause_are_none(crew: Bench) -> None:
         (paused, await paused.until(lambda picture: picture.status is RunStatus.PAUSED)),
     ]
 
-    assert [await seen(run, picture) for run, picture in pictures] == [None, None, None]
+    for run, picture in pictures:
+        await eventually(partial(_is_well, run, picture))  # a step that was on its way is soon behind them
     for run, _ in pictures:
         await crew.client.cancel(run.id)
         await run.closed()

@@ -186,7 +186,7 @@ def test_validate_shows_values_layers_and_briefs(home: Home, tmp_path: Path) -> 
 
 
 def test_the_wait_ends_but_not_the_run(home: Home, tmp_path: Path) -> None:
-    home.script({"when": {"task": "only", "nth": 1}, "then": {"ttft": 5}}, tokens_per_second=0)
+    home.script({"when": {"task": "only", "nth": 1}, "then": {"ttft": 10}}, tokens_per_second=0)
 
     done = home("run", plan(tmp_path, ONE), "--timeout", "1s", "--json")
     later = home("result", json.loads(done.stdout)["run"], "--wait", "--json")
@@ -202,18 +202,18 @@ def test_cancel_ends_a_run_and_its_watcher(home: Home, tmp_path: Path) -> None:
 
     assert home("cancel", run).returncode == 0
 
-    out, _ = watching.communicate(timeout=60)
+    out, _ = watching.communicate(timeout=200)
     assert (json.loads(out)["status"], watching.returncode) == ("CANCELLED", 5)
 
 
 def test_one_interrupt_detaches_and_the_run_goes_on(home: Home, tmp_path: Path) -> None:
-    home.script({"when": {"task": "only"}, "then": {"ttft": 5}}, tokens_per_second=0)
+    home.script({"when": {"task": "only"}, "then": {"ttft": 12}}, tokens_per_second=0)
     watching = home.begin("run", plan(tmp_path, ONE))
     run = until_started(watching)
 
     watching.send_signal(signal.SIGINT)
 
-    _, said = watching.communicate(timeout=60)
+    _, said = watching.communicate(timeout=200)
     assert watching.returncode == 130
     assert f"result {run} --wait" in said
     assert home("result", run, "--wait").returncode == 0
@@ -230,7 +230,7 @@ def test_a_second_interrupt_cancels(home: Home, tmp_path: Path) -> None:
         pass
     watching.send_signal(signal.SIGINT)
 
-    watching.communicate(timeout=60)
+    watching.communicate(timeout=200)
     assert watching.returncode == 5
 
 
@@ -258,7 +258,7 @@ def test_a_dead_worker_is_being_started_again(home: Home, tmp_path: Path) -> Non
     os.kill(keeper, signal.SIGCONT)
     while "The run goes on." not in watching.stderr.readline():
         pass
-    out, _ = watching.communicate(timeout=90)
+    out, _ = watching.communicate(timeout=200)
     assert (json.loads(out)["status"], watching.returncode) == ("COMPLETED", 0)
 
 
@@ -278,7 +278,7 @@ def test_a_dead_worker_that_nobody_keeps_is_told_with_the_remedy(home: Home, tmp
     assert (refused.returncode, "up` starts one" in refused.stderr) == (1, True)
     mended = home("up")
     assert "started worker-simulated\nstarted keeper-simulated\n" in mended.stdout
-    out, _ = watching.communicate(timeout=90)
+    out, _ = watching.communicate(timeout=200)
     assert (json.loads(out)["status"], watching.returncode) == ("COMPLETED", 0)
 
 
@@ -295,7 +295,7 @@ def test_a_task_without_a_result_says_why(home: Home, tmp_path: Path) -> None:
 
 
 def test_pause_and_resume(home: Home, tmp_path: Path) -> None:
-    home.script({"when": {"task": "a"}, "then": {"ttft": 8}}, ttft=0, tokens_per_second=0)
+    home.script({"when": {"task": "a"}, "then": {"ttft": 15}}, ttft=0, tokens_per_second=0)
     chain = "tasks: [{id: a, agent: writer, prompt: A.}, {id: b, agent: writer, prompt: B., needs: [a]}]"
     watching = home.begin("run", plan(tmp_path, chain), "--json")
     run = until_started(watching)
@@ -305,7 +305,7 @@ def test_pause_and_resume(home: Home, tmp_path: Path) -> None:
     assert json.loads(home("status", run, "--json").stdout)["status"] == "PAUSED"
     assert home("resume", run).returncode == 0
 
-    out, _ = watching.communicate(timeout=60)
+    out, _ = watching.communicate(timeout=200)
     assert (json.loads(out)["status"], watching.returncode) == ("COMPLETED", 0)
 
 
@@ -328,7 +328,7 @@ def test_runs_at_once_share_a_home_and_the_last_one_stops_it(tmp_path: Path) -> 
     home = Home(tmp_path / "shared")
     runs = [home.begin("run", plan(tmp_path, ONE), "--id", f"run-{number}") for number in range(3)]
 
-    outputs = [run.communicate(timeout=100) for run in runs]
+    outputs = [run.communicate(timeout=200) for run in runs]
 
     assert [run.returncode for run in runs] == [0, 0, 0], outputs
     assert home("down").stdout == "nothing was running\n"
@@ -342,7 +342,7 @@ def test_an_open_run_of_a_home_that_is_down_is_named(tmp_path: Path) -> None:
     try:
         run = until_started(watching)
         watching.send_signal(signal.SIGINT)
-        watching.communicate(timeout=60)
+        watching.communicate(timeout=200)
     finally:
         home("down")
 

@@ -129,6 +129,7 @@ async def test_a_version_without_workers_is_free(crew: Crew) -> None:
         await (await crew.bench.start(ONE)).closed()
     async with crew.at_work("two"):
         await promote(crew.temporal, crew.queue, "two")
+        await eventually(lambda: _has(crew, "one", runs=0))
 
         retired = await retire(crew.temporal, crew.queue, "one")
 
@@ -168,6 +169,7 @@ async def test_where_workers_without_a_version_are_a_person_decides(crew: Crew) 
     async with crew.at_work(None):
         old = await crew.waiting()
         async with crew.at_work("one"):
+            await eventually(lambda: _has(crew, None, runs=1))
             plain, one = await crew.version(None), await crew.version("one")
             assert (plain.current, plain.runs, len(plain.workers)) == (True, 1, 1)
             assert (one.current, one.runs) == (False, 0)

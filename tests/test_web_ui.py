@@ -137,7 +137,9 @@ async def test_texts_of_a_run_are_plain_json(crew: Bench) -> None:
     """However long they are: the page has no codec of ours. The input, which nobody reads there, is compressed."""
     crew.simulator.script([{"when": {"contains": "Hang."}, "then": HANG}])
     run = await crew.start(WIDE)
+    await crew.simulator.until(lambda: crew.simulator.in_flight == 60)
     await until_shown(run, "1 of 62 tasks ended")
+    await until_shown(run, "- and 30 more")
 
     metadata = await metadata_of(crew.temporal, run.id)
     current = await current_payload(crew.temporal, run.id)
@@ -182,6 +184,7 @@ async def test_a_task_tells_what_it_does_and_how_it_ended(crew: Bench) -> None:
 defaults: {agent: hand, timeout: 60s}
 tasks: [{id: good, prompt: Go.}, {id: bad, prompt: Go.}, {id: hang, prompt: Go.}]
 """)
+    await crew.simulator.until(lambda: crew.simulator.calls("hang") == 1)
     await until_shown(run, "2 of 3 tasks ended")
 
     good, bad, hang = [await current_details(crew.temporal, f"{run.id}/{task}") for task in ("good", "bad", "hang")]
@@ -196,7 +199,7 @@ tasks: [{id: good, prompt: Go.}, {id: bad, prompt: Go.}, {id: hang, prompt: Go.}
 
 async def test_every_step_in_the_timeline_has_words(crew: Bench) -> None:
     """Activities and children name agent and task, timers say what for."""
-    crew.simulator.script([{"when": {"task": "wall", "nth": 1}, "then": {"fault": "rate_limit", "retry_after": 3}}])
+    crew.simulator.script([{"when": {"task": "wall", "nth": 1}, "then": {"fault": "rate_limit", "retry_after": 6}}])
     run = await crew.start("""
 defaults: {agent: hand}
 tasks: [{id: wall, prompt: Go.}, {id: quick, prompt: Go.}, {id: last, prompt: Go., needs: [wall]}]
@@ -339,9 +342,14 @@ async def test_the_renderer_does_not_help_us(temporal: Client, settings: Setting
 
 async def test_the_search_attributes_follow_the_run(crew: Bench) -> None:
     """RUNNING from the start, WAITING before a wall, PAUSED, and CANCELLED at the end."""
-    crew.simulator.script([{"when": {"task": "wall"}, "then": WALL}, {"when": {"task": "slow"}, "then": {"ttft": 2}}])
-    run = await crew.start("defaults: {agent: hand}\ntasks: [{id: wall, prompt: Go.}, {id: slow, prompt: Go.}]")
-    assert await attributes_in(run) == {STATUS: "RUNNING", PLAN: "test"}
+    crew.simulator.script([{"when": {"task": "wall"}, "then": WALL}])
+    run = await crew.start("defaults: {agent: hand}\ntasks: [{id: wall, prompt: Go.}]")
+    (start, *_) = await history_of(run)
+    begun_with = start.workflow_execution_started_event_attributes.search_attributes.indexed_fields
+    assert {name: json.loads(begun_with[name].data) for name in ATTRIBUTES if name in begun_with} == {
+        STATUS: "RUNNING",
+        PLAN: "test",
+    }
 
     await until_listed(run, f"{STATUS} = 'WAITING' AND {PLAN} = 'test' AND WorkflowId = '{run.id}'")
     await run.client.pause(run.id, by="a test")
@@ -401,12 +409,13 @@ tasks:
         continue_after=2,
     )
     await crew.simulator.until(lambda: crew.simulator.calls("hang") == 1)
-    page = await until_shown(run, "`hang` by `hand`")
+    await until_shown(run, "`hang` by `hand`")
+    page = await until_shown(run, "**Waiting (1)**\n- `wall` by `far`")
 
     assert len(await run.chain()) >= 2
     assert await attributes_in(run) == {STATUS: "RUNNING", PLAN: "test"}
     assert "*Request Cancellation* is `cancel`" in page
-    assert "**Waiting (1)**\n- `wall` by `far`" in page
+    assert "`hang` by `hand`" in page
     await until_memo(run, "RUNNING", succeeded=6, waiting=1, running=1)
     await run.client.cancel(run.id)
     assert await agreed_end(run) == RunStatus.CANCELLED
@@ -428,7 +437,8 @@ async def history_of(run: Run) -> list[Recorded]:
 
 async def test_a_run_at_rest_shows_its_last_state(crew: Bench) -> None:
     """Nothing happens for hours: list and page must not be of a moment before. No timer runs for it."""
-    crew.simulator.script([{"when": {"contains": "Wall."}, "then": {**WALL, "ttft": 1.5}}], ttft=0.2)
+    last = {"when": {"task": "quick[5]"}, "then": {"ttft": 3.5}}  # when it ends, the wall has long been met
+    crew.simulator.script([{"when": {"contains": "Wall."}, "then": WALL}, last], ttft=0.2)
     run = await crew.start(f"""
 {FAR}
 max_concurrency: 3
@@ -525,12 +535,8 @@ tasks: [{id: wall, prompt: Go.}, {id: quick, for_each: [1, 2, 3], prompt: Go.}, 
             )
             again = await bench.start("tasks: [{id: a, agent: hand, prompt: Go.}]", id="again")
             closed = await run.closed()
-
-            async def continued() -> bool:  # the list may be a moment behind
-                return len(await run.chain()) >= 2
-
-            await eventually(continued)
             chain = await run.chain()
+            assert len(chain) >= 2
             events = [event for handle in chain for event in (await handle.fetch_history()).events]
 
             assert (await run.report()).status is RunStatus.COMPLETED
