@@ -162,7 +162,7 @@ async def test_a_call_that_was_not_made_is_none(simulator: Simulator, tmp_path: 
 
 async def test_who_was_overtaken_has_paid_for_a_call_of_its_own(simulator: Simulator, tmp_path: Path) -> None:
     store = store_in(tmp_path)
-    simulator.script([{"when": {"nth": 1}, "then": {"ttft": 1.0}}], ttft=0)
+    simulator.script([{"when": {"nth": 1}, "then": {"ttft": 8}}], ttft=0)
     async with opened(store, simulator.url) as slow, opened(store, simulator.url) as quick:
         late = asyncio.create_task(_answered(slow))
         await simulator.until(lambda: simulator.in_flight == 1)

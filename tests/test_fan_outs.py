@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from conftest import Bench, Run
+from conftest import Bench, Run, eventually
 
 from domain.events import EventType
 from domain.models import RunStatus, TaskStatus
@@ -65,6 +65,11 @@ async def test_one_poisoned_item_costs_one_item(crew: Bench, continue_after: int
     assert '"task": "each[poison]", "status": "FAILED"' in await run.client.brief(picture, "sum")
     [grew] = [event.data for event in await run.events() if event.type is EventType.PLAN_CHANGED]
     assert (grew["task"], grew["added"], grew["edited"], grew["removed"]) == ("list", ids, ["sum"], ["each"])
+
+    async def listed() -> bool:
+        return len(await run.chain()) >= (1 if continue_after is None else 2)
+
+    await eventually(listed)  # Temporal's list may be a moment behind
     assert (len(await run.chain()) > 1) is (continue_after is not None)
 
 

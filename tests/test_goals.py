@@ -50,7 +50,7 @@ async def start(crew: Bench, made: Planned) -> Run:
 
 async def test_a_goal_becomes_tasks_side_by_side_and_one_merged_answer(crew: Bench) -> None:
     """PLANNING until its plan is there. The planner's own answer is no result of the run."""
-    crew.simulator.script([{"when": {"task": "plan"}, "then": {"ttft": 1.0}}])
+    crew.simulator.script([{"when": {"task": "plan"}, "then": {"ttft": 8}}])
     run = await start(crew, planned())
     planning = await run.until(lambda picture: picture.status is RunStatus.PLANNING)
 
@@ -165,6 +165,7 @@ def test_a_goal_a_written_plan_and_a_playbook_by_the_command_line(home: Home, tm
     made = home("plan", GOAL, "-o", str(file))
     again = home("plan", GOAL, "-o", str(file))
     valid = home("validate", str(file))
+    home.script({"when": {"task": "plan"}, "then": {"ttft": 8}}, ttft=0, tokens_per_second=0)  # so that it is seen
     ran = home("run", "--goal", GOAL, "--max-concurrency", "8")
     asked = home("run", "--playbook", "systems-report", "--param", "systems=crm,billing", "--param", "question=Why?")
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import eventually
 from home import Home
 from injections import CANARY, INJECTIONS, LETTERS, MARKS, SEAL
 from pydantic import JsonValue
@@ -368,10 +369,16 @@ async def _went_where_they_belong(home: Home, run: str) -> None:
     """Every workflow is on the queue of its mode, and no other one was started."""
     client = await connect(load_settings(home.folder))
     query = f"WorkflowId = '{run}' OR WorkflowId STARTS_WITH '{run}/'"
+    expected = 1 + len(INJECTIONS) + len(MERGED) + 2
+
+    async def all_listed() -> bool:
+        return (await client.count_workflows(query)).count >= expected
+
+    await eventually(all_listed)  # Temporal's list may be a moment behind
     found = [each async for each in client.list_workflows(query)]
 
     assert {each.task_queue for each in found} == {queue_of(Mode.SIMULATED)}
-    assert len(found) == 1 + len(INJECTIONS) + len(MERGED) + 2
+    assert len(found) == expected
     assert (await client.count_workflows("WorkflowType = 'SupervisorWorkflow'")).count == 1
 
 

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.timeout(300)  # many processes are started here, one af
 PACE = ("--ttft", "1.5", "--tokens-per-second", "0", "--jitter", "0")
 PLAN = """
 max_concurrency: 3
-defaults: {agent: hand, timeout: 20s}
+defaults: {agent: hand, timeout: 60s}
 tasks:
   - {id: done, for_each: [1, 2, 3], prompt: Go.}
   - {id: slow, for_each: [1, 2, 3], prompt: Think., needs: [done]}
@@ -46,6 +46,8 @@ tasks:
 """
 DONE = {"done[1]", "done[2]", "done[3]"}
 SLOW = {"slow[1]", "slow[2]", "slow[3]"}
+HELD = {"when": {"contains": "Think.", "nth": [1, 3]}, "then": {"ttft": 10}}
+"""They are at work for longer than a busy machine needs until something is killed, and done sooner the next time."""
 
 
 class Home:
@@ -63,13 +65,19 @@ class Home:
         temporal = await connect(self.settings)
         client = RunClient(temporal, open_store(self.settings.store))
         planned = plan_from_text(PLAN, file="test.yaml", registry=self._registry, folder=PlanFolder(self.folder))
+        await asyncio.to_thread(self._script, HELD)
         run = await client.submit(planned, id=None, simulated=True, queue=queue_of(Mode.SIMULATED))
         while not (self.answered() == Counter(DONE) and await asyncio.to_thread(self._in_flight) == 3):
             await asyncio.sleep(0.05)
         return Run(run, client, temporal)
 
+    def _script(self, *rules: dict[str, Any]) -> None:
+        body = json.dumps({"rules": rules}).encode()
+        request = urllib.request.Request(f"{simulator_url(self.settings)}/script", data=body, method="POST")
+        urllib.request.urlopen(request, timeout=60).close()
+
     def _in_flight(self) -> int:
-        with urllib.request.urlopen(f"{simulator_url(self.settings)}/in-flight", timeout=10) as reply:
+        with urllib.request.urlopen(f"{simulator_url(self.settings)}/in-flight", timeout=60) as reply:
             return int(json.load(reply)["now"])
 
     def bill(self) -> list[dict[str, Any]]:
@@ -171,10 +179,9 @@ async def test_a_crash_loop_is_said_costs_nothing_and_ends_when_it_is_mended(hom
 
     broken.write_text("no_such_key = 1\n")
     os.kill(home.pid(home.worker), signal.SIGKILL)
-    while not home.account("worker-simulated")["crash_loop"]:
+    while not (account := home.account("worker-simulated"))["crash_loop"]:
         await asyncio.sleep(0.1)
 
-    account = home.account("worker-simulated")
     assert account["crashes"] == 5
     assert account["restarts"] == 0
     assert account["next_try"] > account["last_crash"]
@@ -202,7 +209,10 @@ async def test_up_tries_at_once_what_its_keeper_cannot_start(home: Home) -> None
     keeper, bill = home.pid(home.keeper), home.folder / "simulator.jsonl"
     bill.unlink()
     bill.mkdir()
-    os.kill(home.pid(home.simulator), signal.SIGKILL)
+    simulator = home.pid(home.simulator)
+    os.kill(simulator, signal.SIGKILL)
+    while home.simulator.pid() == simulator:
+        await asyncio.sleep(0.01)
 
     failed = await home.starter("up")
     assert (failed.returncode, failed.stdout) == (1, "")
@@ -212,6 +222,7 @@ async def test_up_tries_at_once_what_its_keeper_cannot_start(home: Home) -> None
 
     while home.account("simulator")["crashes"] < 5:  # from now on the keeper waits for 8 s
         await asyncio.sleep(0.05)
+    os.kill(keeper, signal.SIGSTOP)  # and for longer, should that be needed
     bill.rmdir()
     again = await up(home.settings)
     assert again.started == ("simulator", "keeper-simulated")
@@ -306,8 +317,10 @@ async def test_after_a_reboot_up_brings_everything_back(home: Home) -> None:
     run = await home.submit()
     address, url = run.temporal.service_client.config.target_host, simulator_url(home.settings)
 
-    for process in home.processes():
-        process.kill()
+    for number in signal.SIGSTOP, signal.SIGKILL:  # first stopped, so that none of them sees another one die
+        for process in home.processes():
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
     while any(service.pid() for service in all_services(home.folder)):
         await asyncio.sleep(0.02)
     files = {file.name for file in (home.folder / "services").iterdir()}
@@ -389,12 +402,13 @@ async def test_a_keeper_ends_when_its_home_is_gone(home: Home) -> None:
     await up(home.settings, worker=False, simulator=False)
     keeper, server = psutil.Process(home.pid(home.keeper)), psutil.Process(home.pid(home.server))
 
-    shutil.rmtree(home.folder)
+    gone = home.folder.rename(home.folder.with_name("gone"))  # at once: whoever still writes cannot hinder it
 
     while keeper.is_running() and keeper.status() != psutil.STATUS_ZOMBIE:
         await asyncio.sleep(0.05)
     server.kill()  # nobody else can: the folder that says who it is has gone
     await asyncio.to_thread(server.wait)
+    shutil.rmtree(gone)
 
 
 async def test_nobody_waits_for_ever_for_a_turn(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

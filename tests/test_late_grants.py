@@ -90,7 +90,7 @@ async def _asked(door: Doorway) -> bool:
 
 
 async def _all_permitted(door: Doorway) -> bool:
-    return door.gate.permissions == MANY
+    return door.gate.permissions >= MANY  # one whose grant came too late asks again
 
 
 class SlowStore(Store):
@@ -127,7 +127,7 @@ async def test_an_intent_whose_grant_is_too_late_serves_for_the_next(slow: Doorw
     outcome = await slow.answered()
 
     assert (outcome.attempts, outcome.tries) == (1, ())
-    assert slow.gate.permissions == 2
+    assert slow.gate.permissions >= 2
     assert await intents(slow) == ["completion", "intent-1"]
 
 
@@ -156,11 +156,13 @@ class Late(Hold):
 
 
 class LateMeter(OpenMeter):
-    """Grants at once, and always too late."""
+    """Grants always too late: each takes a second, by a clock of its own."""
+
+    clock = 0.0
 
     @asynccontextmanager
     async def draw(self, wish: Wish) -> AsyncIterator[Hold]:  # noqa: ARG002
-        await asyncio.sleep(0.05)
+        self.clock += 1
         yield Late()
 
 
@@ -168,10 +170,12 @@ async def test_a_call_whose_grants_are_always_too_late_goes_back_to_its_run(
     simulator: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It uses no attempt, and holds no worker up for ever."""
-    monkeypatch.setattr(calling, "DRAW_AGAIN", 0.2)
-    async with opened(open_store(str(tmp_path / "store")), simulator.url, meter=LateMeter()) as door:
+    meter = LateMeter()
+    monkeypatch.setattr(calling, "DRAW_AGAIN", 2.5)
+    monkeypatch.setattr(calling, "monotonic", lambda: meter.clock)
+    async with opened(open_store(str(tmp_path / "store")), simulator.url, meter=meter) as door:
         parked = await door.parked()
 
     assert (parked.why, parked.until, parked.tries) == ("worker", None, ())
-    assert door.gate.permissions > 1
+    assert door.gate.permissions == 3
     assert simulator.calls() == 0

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from conftest import Bench, Run
+from conftest import Bench, Run, eventually
 from temporalio.client import Client
 
 import rehearsal
@@ -37,6 +37,12 @@ async def left(bench: Bench) -> Run:
         run = await bench.start(PLAN)
         await bench.simulator.until(lambda: bench.simulator.in_flight == 3)
         await run.until(lambda picture: len(picture.of(TaskStatus.RUNNING)) == 3)
+
+    async def listed() -> bool:
+        query = f"TaskQueue = '{bench.queue}' AND ExecutionStatus = 'Running'"
+        return (await bench.temporal.count_workflows(query)).count == 4
+
+    await eventually(listed)  # Temporal's list may be a moment behind
     return run
 
 

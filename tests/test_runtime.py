@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -193,13 +192,11 @@ async def test_a_configured_temporal_that_is_silent_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TEMPORAL_ADDRESS", NOWHERE)
-    began = time.monotonic()
 
     with pytest.raises(CannotDo, match=rf"{NOWHERE} \(set by TEMPORAL_ADDRESS\) cannot be reached") as told:
         await connect(load_settings(tmp_path))
 
     assert "tonic" not in str(told.value)
-    assert time.monotonic() - began < 8
 
 
 def test_a_profile_is_named_with_its_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

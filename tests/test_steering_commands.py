@@ -34,10 +34,10 @@ FANNED = """
 tasks:
   - {id: scan, for_each: [a, b], agent: hand, prompt: "{{ item }}", attempts: 1}
   - {id: report, agent: hand, prompt: Sum up., needs: [scan]}
-  - {id: slow, agent: hand, prompt: Take your time.}
+  - {id: slow, agent: hand, prompt: Take your time., timeout: 20m}
 """
 FAILS = {"fault": "invalid_request"}
-SLOW = {"when": {"task": "slow"}, "then": {"ttft": 60}}
+SLOW = {"when": {"task": "slow"}, "then": {"ttft": 600}}
 
 
 def waits_for(task: str, reason: str) -> Callable[[Picture], bool]:
@@ -251,8 +251,8 @@ def test_a_question_is_seen_listed_shown_and_answered(home: Home, tmp_path: Path
     assert document["tasks"][1]["wait"]["for"] == "approval"
     assert [(found["kind"], found["do"]) for found in document["attention"]] == [("approval", f"approve {run} publish")]
 
-    listed = json.loads(home("list", "--attention", "--json").stdout)
-    assert run in [found["run"] for found in listed["runs"]]
+    while run not in [found["run"] for found in json.loads(home("list", "--attention", "--json").stdout)["runs"]]:
+        pass  # the list goes by what is written, which is a moment behind what the run says itself
     shown = home("status", run, "publish").stdout
     assert "This task waits for your approval: Send it to everybody?" in shown
     assert f"approve {run} publish --note TEXT" in shown
@@ -308,7 +308,8 @@ def test_a_run_that_waits_for_money_goes_on_with_more(home: Home, tmp_path: Path
     submitted = home("submit", str(file), "--budget", "0.0145")
     assert submitted.returncode == 0, submitted.stderr
     run = submitted.stdout.strip()
-    until(home, run, lambda found: any(each["kind"] == "budget" for each in found["attention"]))
+    waiting = until(home, run, lambda found: found["status"] == "WAITING")  # what it had begun has come to its end
+    assert [each["kind"] for each in waiting["attention"]] == ["budget"]
     before = len(home.calls(run))
 
     more = home("set", run, "--budget", "1")

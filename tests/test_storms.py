@@ -40,7 +40,7 @@ def plan(tasks: int) -> str:
     layers = {"one": third, "two": third, "three": tasks - 2 * third}
     needs = {"one": "", "two": ", needs: [one]", "three": ", needs: [two]"}
     lines = [f"  - {{id: {id}, for_each: {[*range(size)]}, prompt: Go.{needs[id]}}}" for id, size in layers.items()]
-    return "\n".join([f"max_concurrency: {third}", "defaults: {agent: hand}", "tasks:", *lines])
+    return "\n".join([f"max_concurrency: {third}", "defaults: {agent: hand, timeout: 10m}", "tasks:", *lines])
 
 
 async def strike(bench: Bench, plan: str, id: str, moment: float, *, after_a_call: bool = False) -> Struck:
@@ -92,7 +92,8 @@ def until_paying_stopped(bench: Bench, struck: Struck) -> tuple[float, float]:
 
 async def storm(bench: Bench, *, runs: int, tasks: int, within: float, call: float) -> list[Struck]:
     chance = random.Random(7)  # noqa: S311
-    bench.simulator.script([], ttft=call, jitter=1)
+    endless = {"when": {"task": "three[0]"}, "then": {"fault": "hang_before_headers"}}  # no run ends before its strike
+    bench.simulator.script([endless], ttft=call, jitter=1)
     moments = [chance.uniform(0, within) for _ in range(runs)]
     struck = await asyncio.gather(
         *(

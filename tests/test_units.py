@@ -114,8 +114,10 @@ class Machine:
     async def pull_the_plug(self) -> None:
         """Everything ends in the same moment, and nothing is told."""
         assert self.main is not None
-        for process in self.processes():
-            process.kill()
+        for signal_number in signal.SIGSTOP, signal.SIGKILL:  # first stopped, so that none of them sees another one die
+            for process in self.processes():
+                with suppress(psutil.NoSuchProcess):
+                    process.send_signal(signal_number)
         await self.main.wait()
         while any(service.is_held() for service in all_services(self.home)):
             await asyncio.sleep(0.02)

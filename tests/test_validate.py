@@ -11,7 +11,7 @@ from home import Home
 PLAN = """\
 name: purchase
 mode: waves
-deadline: 2026-12-01T09:00:00+01:00
+deadline: 2096-12-01T09:00:00+01:00
 defaults: {agent: writer, timeout: 90s, max_tokens: 900, deadline: 12h, approval: {ask: "Is it: fine?", expires: 1d12h}}
 tasks:
   - {id: offer, for_each: [desk, lamp], prompt: "{{ item }}", approval: false, files: ["*.md"]}
@@ -21,7 +21,7 @@ RESOLVED = """\
 the plan
   max_concurrency: 4  (built in)
   mode: window  (option)
-  deadline: 2026-12-01T08:00:00Z  (plan)
+  deadline: 2096-12-01T08:00:00Z  (plan)
 offer[desk]
   agent: writer  (defaults)
   priority: normal  (built in)
@@ -77,7 +77,7 @@ def test_values_are_shown_as_a_plan_would_say_them(nowhere: Home, plan: str) -> 
 def test_the_same_values_for_scripts(nowhere: Home, plan: str) -> None:
     document = json.loads(nowhere("validate", plan, "--resolved", "--json").stdout)
 
-    assert (document["mode"], document["deadline"]) == ("waves", "2026-12-01T08:00:00Z")
+    assert (document["mode"], document["deadline"]) == ("waves", "2096-12-01T08:00:00Z")
     assert document["sources"] == {
         "name": "plan",
         "max_concurrency": "built in",
