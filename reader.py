@@ -228,12 +228,13 @@ class RunReader:
         """The same as its log has them. Who does not follow hears also what is not written yet."""
         seen = 0
         async for picture in self.watch(run):
+            # Asked before the store is read: what the run has no more by then is there.
+            unwritten = () if follow or picture.ended else await self._unwritten(run)
             while segment := await self._store.segment(run, after=seen):
                 for logged in segment:
                     seen = logged.event.number
                     yield logged
             if not follow:
-                unwritten = () if picture.ended else await self._unwritten(run)
                 manifest = await self._store.manifest(run) or {}
                 for event in unwritten:
                     if event.number > seen:

@@ -163,27 +163,30 @@ class Service(ABC):
         """
         if not self.is_held():
             return False
+        told = only
         for order, patience in (signal.SIGTERM, self.stop_seconds), (signal.SIGKILL, 5.0):
-            if await self._ended_after(order, patience, only):
+            told, ended = await self._ended_after(order, patience, told)
+            if ended:
                 return True
         raise CannotDo(f"The {self.name} of this home (pid {self.pid()}) does not end, even when killed.")
 
-    async def _ended_after(self, order: signal.Signals, patience: float, only: int | None) -> bool:
-        told, sent = only, False
+    async def _ended_after(self, order: signal.Signals, patience: float, told: int | None) -> tuple[int | None, bool]:
+        """Who was told to end, and whether it has: the next order is for the same process, and for no follower."""
+        sent = False
         deadline = monotonic() + patience
         while monotonic() < deadline:
             pid = self.pid()
             if not sent and pid is not None and told in (None, pid):
                 told, sent = pid, True
                 _send(order, pid)
-            elif (
-                pid != told or not self.is_held()
-            ):  # ended, or already followed by another one, which is not ours to end
+            elif pid not in (None, told) or not self.is_held():
+                # Ended, or already followed by another one, which is not ours to end. A lock that is held by nobody
+                # yet says neither: whoever was just launched writes its pid in a moment.
                 if child := _children.pop(told or 0, None):
                     child.wait()
-                return True
+                return told, True
             await asyncio.sleep(0.02)
-        return False
+        return told, False
 
     def _launch(self) -> bool:
         """Whether the process was launched; not when another one holds the lock, or is about to."""

@@ -18,6 +18,8 @@ from simulator.server import Simulator
 
 SONNET = "claude-sonnet-5-5"
 MINUTE = timedelta(minutes=1)
+UNHURRIED = timedelta(seconds=2)
+"""So long that no task has used up its attempts before three of them were refused, which is a wall."""
 OTHER = f"""
 agents:
   - {{name: other, version: "1", model: {SONNET}, instructions: Do it.}}
@@ -185,42 +187,43 @@ async def test_a_provider_that_cannot_be_reached_is_awaited(days: Skipper) -> No
 
 
 @pytest.mark.timeout(240)
-async def test_two_hours_without_capacity_fail_nothing(days: Skipper) -> None:
+async def test_two_hours_without_capacity_fail_nothing(skipper: Skipper) -> None:
     """E4: three tasks that are refused are a wall; one task asks after 1, 2, 4, 8, 15 minutes, and uses no attempt."""
-    days.simulator.script([{"then": {"fault": "overloaded"}}])
-    run = await days.hand_over(
-        "max_concurrency: 6\ntasks: [{id: t, for_each: [1, 2, 3, 4, 5, 6, 7, 8], agent: hand, prompt: Go.}]"
-    )
-    await waiting(run)
-    before = Counter(entry.task or "" for entry in days.simulator.log)
-
-    assert await days.wait(run, timedelta(seconds=5))  # so that no look is at the very moment
-    for minutes in (1, 2, 4, 8, 15, 15, 15, 15, 15, 15, 15):
-        asked = days.simulator.calls()
-        assert await days.wait(run, minutes * MINUTE - timedelta(seconds=30))
-        assert days.simulator.calls() == asked
-        assert await days.wait(run, timedelta(seconds=30))
-        await days.simulator.until(lambda asked=asked: days.simulator.calls() > asked)  # type: ignore[misc]
+    async with skipper.worker(backoff=UNHURRIED):
+        skipper.simulator.script([{"then": {"fault": "overloaded"}}])
+        run = await skipper.hand_over(
+            "max_concurrency: 6\ntasks: [{id: t, for_each: [1, 2, 3, 4, 5, 6, 7, 8], agent: hand, prompt: Go.}]"
+        )
         await waiting(run)
-        assert days.simulator.calls() == asked + 1
-    probes = Counter(entry.task or "" for entry in days.simulator.log) - before
-    assert len(probes) == 1
-    days.simulator.script([])
-    await days.wait(run, 16 * MINUTE)
-    report = await run.report()
+        before = Counter(entry.task or "" for entry in skipper.simulator.log)
 
-    assert report.status is RunStatus.COMPLETED
-    assert {task.attempts for task in report.tasks if task.id not in before} == {1}
-    (prober,) = probes
-    attempts = {task.id: task.attempts for task in report.tasks}
-    assert attempts[prober] <= 1 + before[prober]
-    assert {wall[:2] for wall in await walls(run)} == {(HAIKU, "overload")}
+        assert await skipper.wait(run, timedelta(seconds=5))  # so that no look is at the very moment
+        for minutes in (1, 2, 4, 8, 15, 15, 15, 15, 15, 15, 15):
+            asked = skipper.simulator.calls()
+            assert await skipper.wait(run, minutes * MINUTE - timedelta(seconds=30))
+            assert skipper.simulator.calls() == asked
+            assert await skipper.wait(run, timedelta(seconds=30))
+            await skipper.simulator.until(lambda asked=asked: skipper.simulator.calls() > asked)  # type: ignore[misc]
+            await waiting(run)
+            assert skipper.simulator.calls() == asked + 1
+        probes = Counter(entry.task or "" for entry in skipper.simulator.log) - before
+        assert len(probes) == 1
+        skipper.simulator.script([])
+        await skipper.wait(run, 16 * MINUTE)
+        report = await run.report()
+
+        assert report.status is RunStatus.COMPLETED
+        assert {task.attempts for task in report.tasks if task.id not in before} == {1}
+        (prober,) = probes
+        attempts = {task.id: task.attempts for task in report.tasks}
+        assert attempts[prober] <= 1 + before[prober]
+        assert {wall[:2] for wall in await walls(run)} == {(HAIKU, "overload")}
 
 
 async def test_a_new_worker_that_is_sent_to_a_wall_knows_why(bench: Bench) -> None:
     """It has not seen the others being refused: one more refusal is that wall, and no failed attempt."""
     bench.simulator.script([{"then": {"fault": "overloaded"}}])
-    async with bench.worker():
+    async with bench.worker(backoff=UNHURRIED):
         run = await bench.start("tasks: [{id: t, for_each: [1, 2, 3], agent: hand, prompt: Go.}]")
         await waiting(run)
     before = bench.simulator.calls()

@@ -12,9 +12,7 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
-from contextlib import ExitStack
 from fnmatch import fnmatchcase
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +24,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 
 from embedded import find_server
+from ports import choose_ports
 from runtime import REGION_VARIABLE, ROOT, Mode, Settings, queue_of
 from sealing import KEY
 from temporal_server import RETENTION, SERVER_OPTIONS, temporal_binary
@@ -376,9 +375,7 @@ class Containers:
 
     def __init__(self, image: Path, temporal: str, folder: Path) -> None:
         self._image, self._folder = image, folder
-        with ExitStack() as taken:
-            listeners = [taken.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2)]
-            free = [str(listener.getsockname()[1]) for listener in listeners]
+        free = [str(port) for port in choose_ports(folder / "ports.json", ("simulator", "health")).values()]
         self._changes = {
             "temporal:7233": temporal,
             "${NIGHTCREW_STORE:-/store}": str(folder / "store"),

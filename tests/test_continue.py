@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 from conftest import Bench, Run, eventually
+from lineage import chain_of, children_of
 from temporalio.client import WorkflowExecutionStatus
 
 from domain import carrying
@@ -17,7 +18,7 @@ HANG = {"fault": "hang_before_headers"}
 
 async def runs_of(run: Run) -> list[WorkflowExecutionStatus | None]:
     """The state of every run in the chain, in order."""
-    return [(await handle.describe()).status for handle in await run.chain()]
+    return [(await handle.describe()).status for handle in await chain_of(run)]
 
 
 async def in_another_run(run: Run) -> None:
@@ -53,7 +54,7 @@ tasks:
     assert set(calls.values()) == {1}
     assert summary.status is report.status is RunStatus.COMPLETED
     assert summary.census.succeeded == report.census.succeeded == 300
-    children = await run.ended_children()
+    children = await children_of(run, *(task.id for task in report.tasks))
     assert Counter(children.values()) == {"COMPLETED": 300}
     chain = await runs_of(run)
     assert len(chain) >= 5
@@ -102,22 +103,22 @@ tasks:
     assert calls.pop("slow[3]") == 2  # the wall, and the call after it
     assert "after2" not in calls
     assert set(calls.values()) == {1}
-    assert len(await run.chain()) >= 4
-    assert set((await run.ended_children()).values()) == {"COMPLETED"}
+    assert len(await chain_of(run)) >= 4
+    assert set((await children_of(run, *calls, "slow[3]")).values()) == {"COMPLETED"}
 
 
 async def test_a_pause_goes_through_continue_as_new(crew: Bench) -> None:
     """Paused before, paused after: in the supervisor, and at the door for attempts that were already scheduled."""
     crew.simulator.script(
         [
-            {"when": {"task": "again", "nth": 1}, "then": {"fault": "overloaded", "retry_after": 4}},
-            {"when": {"task": "slow"}, "then": {"ttft": 1}},
+            {"when": {"task": "again", "nth": 1}, "then": {"fault": "overloaded", "retry_after": 8}},
+            {"when": {"task": "slow"}, "then": {"ttft": 6}},
         ]
     )
     run = await crew.start(
         """
 max_concurrency: 2
-defaults: {agent: hand}
+defaults: {agent: hand, timeout: 60s}
 tasks:
   - {id: again, prompt: Work.}
   - {id: slow, prompt: Work.}
@@ -125,7 +126,7 @@ tasks:
 """,
         continue_after=1,
     )
-    await crew.simulator.until(lambda: crew.simulator.calls("slow") == 1)
+    await crew.simulator.until(lambda: crew.simulator.calls("again") == crew.simulator.calls("slow") == 1)
 
     await run.client.pause(run.id, by="a test")
     await in_another_run(run)
@@ -162,8 +163,8 @@ tasks:
     await run.client.cancel(run.id)
 
     closed = await run.closed()
-    children = await run.ended_children()
     report = await run.report()
+    children = await children_of(run, *(task.id for task in report.tasks if task.id != "join"))
     assert closed.status is WorkflowExecutionStatus.CANCELED
     assert {children.pop(f"quick[{n}]") for n in (1, 2)} == {"COMPLETED"}
     assert Counter(children.values()) == {"CANCELED": 5}

@@ -6,7 +6,9 @@ import json
 import os
 import pty
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -184,6 +186,13 @@ def test_yes_starts_a_dear_live_run_and_naming_it_again_asks_nobody(
     assert "paid" in home("costs").stdout
 
 
+def look_at(terminal: int) -> None:
+    """Take what is shown on a terminal until nobody shows anything more there: a full one would stop who writes."""
+    with suppress(OSError):
+        while os.read(terminal, 4096):
+            pass
+
+
 @pytest.mark.parametrize(("answer", "code"), [(b"n\n", 6), (b"\n", 6), (b"y\n", 0)])
 def test_on_a_terminal_a_person_is_asked(
     home: Home, paying: Callable[[str], None], tmp_path: Path, answer: bytes, code: int
@@ -197,7 +206,10 @@ def test_on_a_terminal_a_person_is_asked(
         while b"[y/N]" not in said:
             said += os.read(ours, 4096)
         os.write(ours, answer)
+        screen = threading.Thread(target=look_at, args=(ours,))
+        screen.start()
         out, _ = person.communicate(timeout=100)
+    screen.join()
     os.close(ours)
 
     assert person.returncode == code

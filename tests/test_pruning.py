@@ -11,8 +11,9 @@ from typing import Any
 
 import obstore
 import pytest
-from conftest import Bench, Run
+from conftest import Bench, Run, eventually
 from home import Home
+from lineage import all_is_written
 
 import pruning
 from domain.admission import definition_of
@@ -65,6 +66,25 @@ async def done(bench: Bench, plan: str = TWO, **more: Any) -> Run:
     run = await bench.start(plan, **more)
     assert (await run.report()).status is RunStatus.COMPLETED
     await run.closed()
+    await no_page_is_left(run)
+    return run
+
+
+async def no_page_is_left(run: Run) -> None:
+    """Wait until the worker has taken down what it said of tasks at work: it does so every two seconds."""
+
+    async def is_silent() -> bool:
+        return not await run.client._store.list_pages(run.id)
+
+    await eventually(is_silent)
+
+
+async def asks(bench: Bench) -> Run:
+    """A run that waits for a person, and of which nothing is left to be written until then."""
+    run = await bench.start(ASKS)
+    await run.until(lambda picture: bool(picture.attention))
+    await all_is_written(run)
+    await no_page_is_left(run)
     return run
 
 
@@ -89,8 +109,7 @@ async def test_an_old_run_goes_with_all_that_is_its_own(crew: Bench) -> None:
 
 async def test_what_is_younger_or_open_stays_whatever_it_is(crew: Bench) -> None:
     """An open run stays, however old it looks, and comes to its end."""
-    young, waiting = await done(crew), await crew.start(ASKS)
-    await waiting.until(lambda picture: bool(picture.attention))
+    young, waiting = await done(crew), await asks(crew)
     await age(crew.store, young.id, 29)
     await age(crew.store, waiting.id, 400)
     before = await everything(crew.store)
@@ -144,6 +163,7 @@ async def test_a_run_and_its_retries_go_together(crew: Bench) -> None:
     first = await crew.start(TWO)
     assert (await first.report()).status is RunStatus.FAILED
     await first.closed()
+    await no_page_is_left(first)
     follows = await successor(crew.client, first.id, (), {})
     from domain.planning import Planned
 
@@ -152,6 +172,7 @@ async def test_a_run_and_its_retries_go_together(crew: Bench) -> None:
     second = Run(follows.id, crew.client, crew.temporal)
     assert (await second.report()).status is RunStatus.COMPLETED
     await second.closed()
+    await no_page_is_left(second)
     await age(crew.store, first.id, 40)
 
     assert (await pruned(crew)).runs == []
@@ -162,8 +183,7 @@ async def test_a_run_and_its_retries_go_together(crew: Bench) -> None:
 
 async def test_a_run_that_was_terminated_goes_when_it_is_old(crew: Bench) -> None:
     """It has no end of its own to tell."""
-    run = await crew.start(ASKS)
-    await run.until(lambda picture: bool(picture.attention))
+    run = await asks(crew)
     await run.handle.terminate()
     await age(crew.store, run.id, 40)
 

@@ -6,6 +6,7 @@ import base64
 import json
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,14 @@ async def home(tmp_path: Path) -> AsyncIterator[Home]:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """What is in every file. One that is written while we look has another name until it is whole."""
+    found: dict[str, bytes] = {}
+    for path in folder.rglob("*"):
+        if not path.is_file():
+            continue
+        with suppress(FileNotFoundError):
+            found[str(path.relative_to(folder))] = path.read_bytes()
+    return found
 
 
 def leaks(files: dict[str, bytes], key: str) -> dict[str, list[str]]:
@@ -172,6 +180,10 @@ from runtime import connect, leave, load_settings
 
 async def main(home):
     client = await connect(load_settings(Path(home)))
+    ours = "WorkflowId STARTS_WITH 'canaries'"
+    listed = {}
+    while "canaries/flaky" not in listed or "RUNNING" in listed.values():  # the list may be a moment behind
+        listed = {found.id: found.status.name async for found in client.list_workflows(ours)}
     async for found in client.list_workflows():
         history = await client.get_workflow_handle(found.id, run_id=found.run_id).fetch_history()
         leaks = [event.event_id for event in history.events if b"zq7" in event.SerializeToString()]

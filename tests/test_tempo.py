@@ -510,6 +510,7 @@ def test_there_is_nothing_to_say_of_one_task_or_before_the_first_has_ended_or_wh
 
 async def test_the_report_of_a_run_says_where_its_time_went(crew: Bench) -> None:
     """One place for three: the third waits for a place while the others are at work. Each could have its own."""
+    crew.simulator.script([], ttft=1)  # so long that none of them is all that counts, whatever the machine does
     run = await crew.start("""
 max_concurrency: 1
 defaults: {agent: hand}

@@ -36,7 +36,7 @@ async def test_a_wave_begins_when_the_last_one_has_ended(crew: Bench) -> None:
     run = await crew.start("""
 mode: waves
 max_concurrency: 4
-defaults: {agent: hand, timeout: 1s, attempts: 1}
+defaults: {agent: hand, timeout: 8s, attempts: 1}
 tasks: [{id: t, for_each: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], prompt: Go.}]
 """)
 
@@ -133,7 +133,7 @@ mode: waves
 max_concurrency: 2
 defaults: {agent: hand}
 tasks:
-  - {id: stuck, prompt: Go.}
+  - {id: stuck, prompt: Go., timeout: 10m}
   - {id: a, prompt: Go.}
   - {id: b, prompt: Go.}
 """)

@@ -14,18 +14,13 @@ import pytest
 from processes import Home, home_at
 
 from health import Address, address
+from ports import choose_ports
 
 
 @pytest.fixture
 async def home(tmp_path: Path) -> AsyncIterator[Home]:
     async with home_at(tmp_path / "home") as home:
         yield home
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def health(port: int) -> tuple[int, str]:
@@ -40,10 +35,10 @@ async def health(port: int) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("where", ["{port}", "0.0.0.0:{port}"])
-async def test_a_worker_answers_and_drains(home: Home, where: str) -> None:
+async def test_a_worker_answers_and_drains(home: Home, tmp_path: Path, where: str) -> None:
     """200 while it takes work; after SIGTERM 503 until the call at work has ended, and its answer is kept; exit 0."""
     home.script({"when": {"task": "only"}, "then": {"ttft": 8}})
-    port = free_port()
+    port = choose_ports(tmp_path / "ports.json", ("health",))["health"]
     async with home.worker("--health", where.format(port=port)) as worker:
         assert await health(port) == (200, "working")
         run = await home.submit("tasks: [{id: only, agent: writer, prompt: Go.}]")

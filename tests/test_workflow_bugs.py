@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import Bench, Run
+from lineage import chain_of, children_of
 from temporalio.api.enums.v1 import EventType as HistoryEvent
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
@@ -38,6 +39,8 @@ tasks:
   - {id: hang, for_each: [1, 2, 3], prompt: Hang.}
   - {id: later, prompt: Go., needs: [quick]}
 """
+WHEN_ASKED = PLAN.replace("{id: quick, prompt: Go.}", "{id: quick, prompt: Go., approval: true}")
+HANGING = ("hang[1]", "hang[2]", "hang[3]")
 
 
 async def bug_that_ended(run: Run) -> ApplicationError:
@@ -46,6 +49,11 @@ async def bug_that_ended(run: Run) -> ApplicationError:
         await run.handle.result()
     assert isinstance(failure.value.cause, ApplicationError)
     return failure.value.cause
+
+
+async def all_hang(bench: Bench) -> None:
+    """Wait until the provider has been asked by all that get no answer."""
+    await bench.simulator.until(lambda: all(bench.simulator.calls(id) == 1 for id in HANGING))
 
 
 async def test_a_bug_in_the_first_decision_fails_the_run(crew: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,14 +84,15 @@ async def test_a_bug_stops_the_tasks_at_work(crew: Bench, monkeypatch: pytest.Mo
         return honest(self, progress, id, outcome, now)
 
     monkeypatch.setattr(Course, "result", result)
-    run = await crew.start(PLAN)
+    run = await crew.start(WHEN_ASKED)
+    await all_hang(crew)
+    await run.client.approve(run.id, ["quick"], by="ann")
 
     bug = await bug_that_ended(run)
 
     assert bug.type == "WorkflowBug"
-    children = await run.ended_children()
-    assert children.pop("quick") == "COMPLETED"
-    assert set(children.values()) <= {"CANCELED"}
+    children = await children_of(run, "quick", *HANGING)
+    assert children == {"quick": "COMPLETED", **dict.fromkeys(HANGING, "CANCELED")}
     await crew.simulator.until(lambda: crew.simulator.in_flight == 0)
     assert crew.simulator.calls("later") == 0
     last = (await run.events())[-1]
@@ -103,13 +112,13 @@ async def test_a_bug_after_a_cancel_stops_the_tasks_too(crew: Bench, monkeypatch
 
     monkeypatch.setattr(Course, "cancel", cancel)
     run = await crew.start(PLAN)
-    await crew.simulator.until(lambda: crew.simulator.in_flight == 3 and crew.simulator.calls("quick") == 1)
+    await all_hang(crew)
 
     await run.client.cancel(run.id)
     bug = await bug_that_ended(run)
 
     assert (bug.type, "KeyError('cancel')" in bug.message) == ("WorkflowBug", True)
-    states = Counter((await run.ended_children()).values())
+    states = Counter((await children_of(run, *HANGING)).values())
     assert states["CANCELED"] >= 3
     assert set(states) <= {"CANCELED", "COMPLETED"}
     await crew.simulator.until(lambda: crew.simulator.in_flight == 0)
@@ -127,14 +136,15 @@ async def test_a_cancel_during_the_end_of_a_bug_leaves_nothing(crew: Bench, monk
         return honest(self, progress, id, outcome, now)
 
     monkeypatch.setattr(Course, "result", result)
-    run = await crew.start(PLAN)
-    await crew.simulator.until(lambda: crew.simulator.in_flight == 3)
+    run = await crew.start(WHEN_ASKED)
+    await all_hang(crew)
+    await run.client.approve(run.id, ["quick"], by="ann")
     await crew.simulator.until(lambda: any(entry.client_left for entry in crew.simulator.log))
 
     await run.client.cancel(run.id)
 
     assert (await bug_that_ended(run)).type == "WorkflowBug"
-    assert set((await run.ended_children()).values()) <= {"CANCELED", "COMPLETED"}
+    assert set((await children_of(run, "quick", *HANGING)).values()) <= {"CANCELED", "COMPLETED"}
     assert (await run.events())[-1].type is EventType.RUN_COMPLETED
 
 
@@ -209,8 +219,9 @@ tasks:
     await run.client.cancel(run.id)
     assert (await run.closed()).status is WorkflowExecutionStatus.CANCELED
 
-    chain: list[Any] = await run.chain()
-    tasks = [crew.temporal.get_workflow_handle(f"{run.id}/{task}") for task in await run.children()]
+    chain: list[Any] = await chain_of(run)
+    told = {task.id for task in (await run.report()).tasks}
+    tasks = [crew.temporal.get_workflow_handle(f"{run.id}/{task}") for task in await children_of(run, *told)]
     histories = [await handle.fetch_history() for handle in (*chain, *tasks)]
     replayer = Replayer(
         workflows=[SupervisorWorkflow, TaskWorkflow],
