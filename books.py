@@ -126,6 +126,10 @@ class Books:
 
         return tuple(line.call for line in lines if line.was_sent and is_told_now(line))
 
+    async def calls_of_agent(self, run: str, agent: str) -> tuple[Spent, ...]:
+        """Every call that an agent, by name and version, has made or is about to make in a run that goes on."""
+        return tuple([line.spent for line in await self._lines(run) if line.intent.agent == agent])
+
     async def calls_of_run(self, run: str) -> dict[str, tuple[Spent, ...]]:
         """By task, every call of a run that will make no more: it is closed, and who intends one later makes none."""
         await self._store.record(f"{run}/{CLOSED}", {"closed": True})

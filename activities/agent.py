@@ -47,6 +47,7 @@ from activities.region import OtherRegion, check_region
 from activities.register_desk import RegisterDesk
 from activities.room import RESERVE
 from activities.summaries import Summaries
+from books import Books
 from domain.models import Answered, Call, Failed, Outcome, Parked, Stopped, Try, ref_of
 from domain.summaries import Parted
 from store import Store, StoreError, StoreUnavailable
@@ -87,7 +88,7 @@ class AgentActivities:
             meter=meter,
             keeper=self._keeper,
             lookout=lookout,
-            permission=Permission(RegisterDesk(store), self._briefs, region=region, governed=governed),
+            permission=Permission(RegisterDesk(store), self._briefs, Books(store), region=region, governed=governed),
             reserve=reserve,
         )
         self._checks = Checks(self._briefs, self._keeper)

@@ -119,7 +119,7 @@ def state_of(register: Register, agent: Agent) -> State:
 
 def definition_of(agent: Agent) -> bytes:
     """What an agent is, as it is registered."""
-    return agent.model_copy(update={"alias": None, "given": ()}).model_dump_json().encode()
+    return agent.model_dump_json(exclude={"alias", "given"}).encode()  # what a plan makes of it is not said
 
 
 def definition_ref(agent: Agent) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Annotated
+from operator import attrgetter
+from typing import Annotated, Any
 
 from domain.costs import total
 from domain.models import Agent, TaskStatus, Unsaid
@@ -51,21 +52,26 @@ class Work(Value):
 
 def together(works: Sequence[Work]) -> Work:
     """All this work as one. Thousands of records are read by every command that lists agents: it is added up once."""
-    tokens = [work.tokens for work in works]
+    if len(works) < 2:
+        return works[0] if works else NO_WORK
+
+    def sum_of(name: str) -> Any:
+        return sum(map(attrgetter(name), works))
+
     return Work(
-        tasks=sum(work.tasks for work in works),
-        succeeded=sum(work.succeeded for work in works),
-        attempts=sum(work.attempts for work in works),
-        seconds=round(sum(work.seconds for work in works), 3),
+        tasks=sum_of("tasks"),
+        succeeded=sum_of("succeeded"),
+        attempts=sum_of("attempts"),
+        seconds=round(sum_of("seconds"), 3),
         tokens=Usage(
-            input=sum(each.input for each in tokens),
-            output=sum(each.output for each in tokens),
-            cache_read=sum(each.cache_read for each in tokens),
-            cache_write=sum(each.cache_write for each in tokens),
+            input=sum_of("tokens.input"),
+            output=sum_of("tokens.output"),
+            cache_read=sum_of("tokens.cache_read"),
+            cache_write=sum_of("tokens.cache_write"),
         ),
         cost_usd=total(work.cost_usd for work in works),
-        reviewed=sum(work.reviewed for work in works),
-        accepted=sum(work.accepted for work in works),
+        reviewed=sum_of("reviewed"),
+        accepted=sum_of("accepted"),
     )
 
 
@@ -128,7 +134,7 @@ class Merits:
 
     def of(self, agent: str) -> Work:
         """All that an agent has done."""
-        return sum(self._lines.get(agent, {}).values(), NO_WORK)
+        return together([*self._lines.get(agent, {}).values()])
 
     def by_capability(self, agent: str) -> Mapping[str | None, Work]:
         """What an agent has done, by each capability that it was asked for by; under None, by its name."""
@@ -141,7 +147,7 @@ class Merits:
     def _for(self, agent: str, asked: Collection[str]) -> Work:
         """What an agent has done that says how well it does this: under one of these capabilities, or by its name."""
         lines = self._lines.get(agent, {}).items()
-        return sum((work for known, work in lines if not known or set(known) & set(asked)), NO_WORK)
+        return together([work for known, work in lines if not known or set(known) & set(asked)])
 
     def best_first(self, agents: Sequence[Agent], asked: Collection[str]) -> list[Agent]:
         """The more successful first, then the cheaper, then in the order given.
@@ -150,9 +156,9 @@ class Merits:
         as dear as all of them together.
         """
         works = [self._for(agent.pool, asked) for agent in agents]
-        together = sum(works, NO_WORK)
-        usual = DOUBT * together.success if together.success is not None else 1.0
-        price = _of_one(together, Decimal(0))
+        all_of_them = together(works)
+        usual = DOUBT * all_of_them.success if all_of_them.success is not None else 1.0
+        price = _of_one(all_of_them, Decimal(0))
 
         def rank(place: int) -> tuple[int, Decimal, int]:
             work = works[place]

@@ -12,6 +12,7 @@ from decimal import Decimal
 
 from domain.admission import Admission
 from domain.models import Agent, Input, Plan, Task
+from domain.prices import NOTHING
 from domain.refusals import DISABLED, RETIRED, Refusal
 from domain.register import Standing
 from domain.reviewing import reviewer_of
@@ -80,6 +81,18 @@ def refusals(agent: Agent, needs: Needs, standing: Standing, *, governed: bool =
         rights = handed_to(agent)
     found = (_refusal(agent, rights or Rights(), standing, right, thing) for right, thing in needs.things())
     return [refusal for refusal in found if refusal is not None]
+
+
+def lowered(agent: Agent, standing: Standing) -> Decimal | None:
+    """US dollars that an agent may spend in a run by now, when that is less than was pinned; None: what was pinned.
+
+    What was pinned is kept by its run, which sets it aside. A role that was taken since is known to the door alone.
+    """
+    now = granted(agent.rights, (*agent.roles, *agent.given), but=standing.taken)
+    if now is None or agent.cap is None:
+        return None
+    left = now.budget_usd or NOTHING
+    return left if left < agent.cap else None
 
 
 def handed_to(agent: Agent) -> Rights:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
 
-from domain.rights import Right, Unsaid
+from domain.rights import ANYTHING, Right, Unsaid
 from domain.values import Value
 
 REFUSED = "RightRefused"
@@ -82,8 +82,8 @@ def told(refusals: Sequence[Refusal]) -> str:
 
 
 def _written(right: Right, pattern: str) -> str:
-    """A right as it is named. Money is there or not: what stands under it is a sum, and no pattern."""
-    return right.value if right is Right.BUDGET else f"{right}: {pattern}"
+    """A right as it is named. Money is there or not, or a sum that is not enough: it has no patterns."""
+    return right.value if right is Right.BUDGET and pattern == ANYTHING else f"{right}: {pattern}"
 
 
 def _deed(right: Right, thing: str) -> str:
@@ -96,5 +96,5 @@ def _deed(right: Right, thing: str) -> str:
         Right.MODELS: f"use the model {thing!r}",
         Right.TOOLS: f"use the tool {thing!r}",
         Right.REGIONS: f"be called in the region {thing!r}",
-        Right.BUDGET: "spend money",
+        Right.BUDGET: "spend money" if thing == ANYTHING else f"bring what it has spent in this run to ${thing}",
     }[right]

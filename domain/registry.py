@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Collection
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from domain.admission import Admission
 from domain.document import parse
@@ -38,6 +39,14 @@ class Registry:
         """Every agent that can be asked for."""
         return (*self.agents, *self.earlier)
 
+    @cached_property
+    def _named(self) -> dict[str, list[Agent]]:
+        """All versions of each name: a plan asks for every agent that could do one of its tasks."""
+        found: dict[str, list[Agent]] = {}
+        for agent in self.all:
+            found.setdefault(agent.name, []).append(agent)
+        return found
+
     def get(self, word: str) -> Agent | None:
         """The agent of this name, or of this name and version, if there is one.
 
@@ -46,7 +55,7 @@ class Registry:
         """
         if "@" in word:
             return next((agent for agent in self.all if agent.label == word), None)
-        named = [agent for agent in self.all if agent.name == word]
+        named = self._named.get(word, [])
         return next((agent for agent in named if self.admission.objection(agent) is None), next(iter(named), None))
 
     def agent_for(self, capabilities: Collection[str]) -> Agent | None:

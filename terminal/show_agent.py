@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from catalog import is_open, run_list
 from client import RunClient, UnknownRun
 from domain.events import timestamp
 from domain.merit import Merits, RunRecord
@@ -18,13 +20,13 @@ from domain.register import Act, Register, rights_of
 from domain.rights import Right
 from terminal.outcome import Exit, print_json
 from terminal.plans import read_registry
-from terminal.roster import agent_named, agents_at
+from terminal.roster import agent_named, agents_at, has_store
 from terminal.session import Session
 from terminal.show_agents import limits, records_at, roles_of, state_words, summary, work_words
 from terminal.text import counted, one_line, plain
 
 RECENT = 5
-"""Runs that are looked into."""
+"""Runs that are shown of those that are going, and of those that have ended."""
 
 NAMED = 20
 """Files and results that are named of one task."""
@@ -60,14 +62,31 @@ async def show_agent(session: Session, file: Path | None, word: str, *, as_json:
 
 
 async def _runs(session: Session, agent: Agent, records: list[RunRecord]) -> list[dict[str, Any]]:
-    """The last ended runs of an agent, the newest first. Of one that was pruned only the record is left."""
+    """The last runs of an agent, those that are going before those that have ended, and the newest of both first."""
+    if not has_store(session.settings):
+        return []
+    reader = await session.reader()
+    return [*await _going(reader, agent), *await _ended(reader, agent, records)]
+
+
+async def _going(reader: RunClient, agent: Agent) -> list[dict[str, Any]]:
+    """The runs in which an agent has begun, and that have not ended as far as their event log tells."""
+    found: list[dict[str, Any]] = []
+    for entry in reversed(await run_list(reader, since=timedelta(0))):
+        if is_open(entry) and len(found) < RECENT and (tasks := await _tasks(reader, entry.run, agent)):
+            run = {"run": entry.run, "status": entry.status.value, "finished": None, "simulated": entry.simulated}
+            found.append({**run, "tasks": tasks})
+    return found
+
+
+async def _ended(reader: RunClient, agent: Agent, records: list[RunRecord]) -> list[dict[str, Any]]:
+    """The runs of an agent that have left a record. Of one that was pruned that is all."""
     mine = [record for record in records if any(line.agent == agent.pool for line in record.lines)]
     mine.sort(key=lambda record: record.finished or "", reverse=True)
-    reader = await session.reader() if mine else None
     found = []
     for record in mine[:RECENT]:
-        run = {"run": record.run, "finished": record.finished, "simulated": record.simulated}
-        found.append({**run, "tasks": await _tasks(reader, record.run, agent) if reader is not None else None})
+        run = {"run": record.run, "status": None, "finished": record.finished, "simulated": record.simulated}
+        found.append({**run, "tasks": await _tasks(reader, record.run, agent)})
     return found
 
 
@@ -168,10 +187,11 @@ def _show_record(console: Console, shown: Shown) -> None:
 
 def _show_runs(console: Console, shown: Shown) -> None:
     if shown.runs:
-        console.print(Text("\nIts last runs that have ended", "bold"))
+        console.print(Text("\nIts last runs", "bold"))
     for run in shown.runs:
         mode = "SIMULATED" if run["simulated"] else "LIVE"
-        console.print(Text(f"  {run['run']}  {mode}  {run['finished'] or ''}"), soft_wrap=True)
+        end = f"going: {run['status']}" if run["status"] else run["finished"] or ""
+        console.print(Text(f"  {run['run']}  {mode}  {end}"), soft_wrap=True)
         if run["tasks"] is None:
             console.print(Text("    pruned: what it read and made there is gone", "dim"))
         for task in run["tasks"] or ():

@@ -201,6 +201,30 @@ def test_a_governed_home_knows_an_agent_that_was_changed_behind_its_back() -> No
     ]
 
 
+def test_what_a_plan_calls_an_agent_is_no_part_of_what_it_is() -> None:
+    called = FIRST.model_copy(update={"alias": FIRST.label, "given": SECOND.roles})
+
+    assert definition_ref(called) == definition_ref(FIRST)
+
+
+def test_however_many_tasks_ask_each_version_and_each_name_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up: list[str] = []
+
+    def counted(agent: Agent) -> str:
+        looked_up.append(agent.label)
+        return definition_ref(agent)
+
+    monkeypatch.setattr("domain.admission.definition_ref", counted)
+    agents = tuple(agent.model_copy(update={"rights": SECOND.roles[0].rights}) for agent in IN_FILE.agents)
+    book = Book().registered(*agents)
+    registry = Registry(agents, IN_FILE.roles, admission=Admission(book.register, governed=True))
+
+    planned(registry, *["capability: writing"] * 20)
+
+    versions, names = [agent.label for agent in agents], ["writer@2", "clerk@1"]
+    assert sorted(looked_up) == sorted([*versions, *names])
+
+
 def test_a_governed_home_takes_no_agents_of_a_plan() -> None:
     own = 'agents: [{name: mine, version: "1", model: m, instructions: Mine.}]\n'
 

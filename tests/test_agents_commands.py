@@ -158,6 +158,35 @@ def test_what_an_agent_has_read_and_made_is_shown_and_disabling_it_refuses_the_p
     assert at("validate", plan, "--agents", str(at.team)).exit == 0
 
 
+def test_a_run_that_is_going_is_shown_as_such_also_while_no_server_answers(
+    at: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has made there counts already; who has not begun there has no part in it yet."""
+    plan = at.team.with_name("asking.yaml")
+    plan.write_text(PLAN.replace("id: filed,", "id: filed, approval: true,"), "utf-8")
+    run = at("submit", str(plan), "--agents", str(at.team), "--json").document["run"]
+
+    def going(name: str) -> list[Any]:
+        return [each for each in at.shown(name)["runs"] if each["run"] == run and each["status"]]
+
+    while not (found := going("writer")) or found[0]["status"] != "WAITING":
+        assert at("status", run, "--json").document["finished"] is None
+
+    (made,) = found[0]["tasks"]
+    assert (found[0]["finished"], found[0]["simulated"], made["status"]) == (None, True, "SUCCEEDED")
+    assert (made["id"], made["read"], bool(made["output_ref"])) == ("short", {"files": [], "results": ["long"]}, True)
+    assert going("clerk") == []
+    with monkeypatch.context() as patched:
+        patched.setattr("terminal.session.Session.is_up", lambda _: False)
+        assert going("writer") == found
+        assert f"{run}  SIMULATED  going: WAITING" in at.agents("show", "writer").out
+
+    assert at("approve", run, "filed").exit == 0
+    assert at("watch", run).exit == 0
+    assert going("writer") == []
+    assert at.shown("writer")["runs"][0]["run"] == run
+
+
 def test_who_is_retired_does_not_come_back_and_a_new_version_does(at: Terminal) -> None:
     at.team.write_text(FILE.replace("name: writer", "name: poet"), "utf-8")
     assert len(at.agents("retire", "poet", "--json").document["acts"]) == 2

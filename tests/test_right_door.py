@@ -13,6 +13,7 @@ from doorway import HAIKU, OPUS, Doorway, opened
 
 from activities import batch_collecting, register_desk
 from domain.models import File, Input, Latency, Parked, TaskStatus, Usage, ref_of
+from domain.prices import Price, PriceList
 from domain.register import Verb
 from domain.rights import Right, Rights, Role
 from domain.summaries import SUMMARIZER, beginning
@@ -78,6 +79,41 @@ async def test_what_is_taken_away_stops_the_next_call(simulator: Simulator, door
     assert failed.error.message == failed.refused[0].sentence
     assert (failed.error.attempt, failed.usage, failed.tries, failed.accounted) == (0, Usage(), (), True)
     assert simulator.calls() == 1
+
+
+RATES = Price(input=Decimal(0), output=Decimal(200), cache_read=Decimal(0), cache_write=Decimal(0))
+PRICES = PriceList(source="test", date="2026-01-01", models={HAIKU: RATES})
+"""A call of 300 tokens at most may cost $0.06."""
+LEFT: dict[str, tuple[str | None, int, bool]] = {  # its own sum, calls before, whether the next one is made
+    "enough": ("5", 1, True),
+    "enough for the first": ("0.06", 0, True),
+    "not for one more": ("0.06", 1, False),
+    "not for one": ("0.05", 0, False),
+    "nothing": (None, 0, False),
+}
+
+
+@pytest.mark.parametrize("what", LEFT)
+async def test_a_role_that_is_taken_takes_its_money(simulator: Simulator, store: Store, what: str) -> None:
+    """What its run has set aside for it is more than it may spend by now: the ledger says what it has spent."""
+    own, before, is_made = LEFT[what]
+    rights = ALL.model_copy(update={"budget_usd": Decimal(own) if own else None})
+    rich = Role(name="rich", rights=Rights(budget_usd=Decimal(50)))
+    async with opened(store, simulator.url, rights=rights, roles=(rich,), prices=PRICES) as door:
+        for task in "ab"[:before]:
+            await door.answered(task)
+        await act(store, Verb.ROLE_TAKEN, role="rich")
+
+        if is_made:
+            await door.answered("c")
+        else:
+            failed, _ = await door.failed("c")
+            assert [(each.agent, each.right) for each in failed.refused] == [("ant", Right.BUDGET)]
+            assert (failed.usage, failed.tries, failed.accounted) == (Usage(), (), True)
+        assert simulator.calls() == before + is_made
+
+        await act(store, Verb.ROLE_GIVEN, role=rich.model_dump(mode="json"))
+        await door.answered("d")
 
 
 async def test_what_does_not_concern_the_call_does_not_stop_it(simulator: Simulator, door: Doorway) -> None:

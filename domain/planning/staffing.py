@@ -29,6 +29,7 @@ class Staffing:
     def __init__(self, registry: Registry, own: list[tuple[Agent, Filled[AgentForm]]], broken: set[str]) -> None:
         self._registry = registry.extended([agent for agent, _ in own])
         self._chosen: dict[str | tuple[str, ...], tuple[Agent, ...]] = {}
+        self._meant: dict[str, Agent | None] = {}
         self._own = own
         self._broken = broken
         self._used: dict[str, Agent] = {}
@@ -119,7 +120,9 @@ class Staffing:
 
         It is called by its name, or by its version when the name means another.
         """
-        is_meant = self._registry.get(agent.name) is agent
+        if agent.name not in self._meant:
+            self._meant[agent.name] = self._registry.get(agent.name)
+        is_meant = self._meant[agent.name] is agent
         given = self._registry.admission.register.of(agent).roles
         return agent.model_copy(update={"alias": None if is_meant else agent.label, "given": given})
 
