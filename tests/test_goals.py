@@ -15,12 +15,17 @@ from home import ROOT, Home
 from domain.models import RunStatus, TaskStatus
 from domain.planning import Planned, plan_from_text
 from domain.planning.goals import plan_for
+from domain.planning.playbooks import playbook_from_text
 from domain.registry import Registry, registry_from_text
 from folder import PlanFolder
 from terminal.commands import main
 from terminal.goal_words import words_of_planner
 
 REGISTRY = registry_from_text((ROOT / "agents.yaml").read_text(), file="agents.yaml")
+PLAYBOOKS = tuple(
+    playbook_from_text(file.read_text(), file=file.name) for file in sorted((ROOT / "playbooks").glob("*.yaml"))
+)
+SYSTEMS = "Answer one question from several systems at once, systems: crm, billing and support. Who is about to leave?"
 GOAL = "Find out how a small town could run a night bus, what it costs and who would use it."
 CYCLE = {
     "why": "x",
@@ -86,6 +91,31 @@ async def test_what_one_agent_can_do_in_one_call_becomes_one_task(crew: Bench) -
 
     assert (report.status, [task.id for task in report.tasks]) == (RunStatus.COMPLETED, ["plan", "answer"])
     assert "One agent can do this in one call" in (report.tasks[0].output or "")
+
+
+async def test_a_goal_of_the_kind_of_a_playbook_runs_by_it(crew: Bench) -> None:
+    """The planner names playbook and parameters, and the run grows by what the playbook makes of them."""
+    run = await start(crew, planned(SYSTEMS, playbooks=PLAYBOOKS))
+
+    report = await run.report()
+
+    asked = ["ask[crm]", "ask[billing]", "ask[support]"]
+    plan = (await crew.client.picture(run.id)).plan
+    assert (report.status, [task.id for task in report.tasks]) == (RunStatus.COMPLETED, ["plan", *asked, "report"])
+    by_playbook = plan_from_text(
+        next(playbook.text for playbook in PLAYBOOKS if playbook.name == "systems-report"),
+        file="p.yaml",
+        registry=REGISTRY,
+        folder=PlanFolder(ROOT),
+        params={"systems": "crm,billing,support", "question": SYSTEMS},
+    ).plan
+    assert [task.prompt for task in plan.tasks[1:]] == [task.prompt for task in by_playbook.tasks]
+    assert [task.expect for task in plan.tasks[1:]] == [task.expect for task in by_playbook.tasks], "its checks too"
+    assert all({need.task for need in task.needs} == {"plan"} for task in plan.tasks[1:4]), "all at once"
+    assert list(report.outputs) == ["report"]
+    assert all(f"[{id}]" in (report.output or "") for id in asked), "merged, with its sources"
+    (told,) = await words_of_planner(crew.client, await crew.client.picture(run.id))
+    assert told.startswith("Planned: 4 tasks by the playbook systems-report, up to 3 at once.")
 
 
 async def test_a_planner_gets_its_mistakes_back_and_may_mend_them(crew: Bench) -> None:
@@ -166,6 +196,7 @@ def test_a_goal_a_written_plan_and_a_playbook_by_the_command_line(home: Home, tm
     again = home("plan", GOAL, "-o", str(file))
     valid = home("validate", str(file))
     ran = home("run", "--goal", GOAL, "--max-concurrency", "8")
+    chosen = home("run", "--goal", SYSTEMS, "--json")
     asked = home("run", "--playbook", "systems-report", "--param", "systems=crm,billing", "--param", "question=Why?")
 
     assert (made.returncode, again.returncode, valid.returncode) == (0, 2, 0), made.stderr
@@ -176,6 +207,10 @@ def test_a_goal_a_written_plan_and_a_playbook_by_the_command_line(home: Home, tm
     assert "tokens in and" in text
     assert "night-bus: 6 tasks, valid." in valid.stdout
     assert (ran.returncode, asked.returncode) == (0, 0), ran.stderr + asked.stderr
+    assert chosen.returncode == 0, chosen.stderr
+    report = json.loads(chosen.stdout)
+    assert (report["status"], report["census"]["succeeded"], list(report["outputs"])) == ("COMPLETED", 5, ["report"])
+    assert all(f"[ask[{name}]]" in report["output"] for name in ("crm", "billing", "support"))
     assert "7 of 7 tasks succeeded" in ran.stdout
     assert "Planned: 6 tasks, up to 5 at once." in ran.stdout
     assert "PLANNING" in ran.stderr
