@@ -46,6 +46,19 @@ def test_a_playbook_is_chosen_by_the_words_of_its_when_and_only_with_all_it_must
     assert chosen(goal, offered(goal)) == choice
 
 
+def test_a_planner_is_offered_no_playbook_that_reads_files() -> None:
+    """A goal has no files, and a planner that named some would choose what is read: docs/goals.md names the others."""
+    named = {playbook["name"] for playbook in offered("Change the program.")}
+
+    assert named == {"systems-report", "research-brief", "data-collection"}
+    assert {playbook.name: playbook.brings for playbook in PLAYBOOKS if playbook.name not in named} == {
+        "code-change": ("files",),
+        "document-review": ("files",),
+    }
+    sentence = " ".join((ROOT / "docs" / "goals.md").read_text().split())
+    assert "`code-change` and `document-review` are about files, and a goal has none" in sentence
+
+
 @pytest.mark.parametrize("playbooks", [None, "x", [1], [{"name": "a"}], [{"name": "a", "when": OPEN, "params": []}]])
 def test_what_is_no_list_of_playbooks_is_chosen_from_by_nobody(playbooks: Any) -> None:
     assert chosen(OPEN, playbooks) is None
