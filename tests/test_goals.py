@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
@@ -12,12 +13,15 @@ import pytest
 from conftest import Bench, Run
 from home import ROOT, Home
 
+from domain.events import EventType
 from domain.models import RunStatus, TaskStatus
 from domain.planning import Planned, plan_from_text
 from domain.planning.goals import plan_for
 from domain.planning.playbooks import playbook_from_text
 from domain.registry import Registry, registry_from_text
 from folder import PlanFolder
+from heritage import successor
+from prices import priced
 from terminal.commands import main
 from terminal.goal_words import words_of_planner
 
@@ -26,6 +30,12 @@ PLAYBOOKS = tuple(
     playbook_from_text(file.read_text(), file=file.name) for file in sorted((ROOT / "playbooks").glob("*.yaml"))
 )
 SYSTEMS = "Answer one question from several systems at once, systems: crm, billing and support. Who is about to leave?"
+DEAR = {
+    "why": "x",
+    "playbook": "",
+    "params": [],
+    "tasks": [{"id": f"t{n}", "agent": "coder", "prompt": "x", "needs": []} for n in range(50)],
+}
 GOAL = "Find out how a small town could run a night bus, what it costs and who would use it."
 CYCLE = {
     "why": "x",
@@ -144,19 +154,32 @@ async def test_a_planner_that_does_not_mend_them_ends_the_run_before_anything_el
 
 
 async def test_a_plan_that_will_likely_cost_more_than_the_budget_is_not_begun(crew: Bench) -> None:
-    from prices import priced
-
-    dear = [{"id": f"t{n}", "agent": "coder", "prompt": "x", "needs": []} for n in range(50)]
-    crew.simulator.script([{"when": {"task": "plan"}, "then": {"answer": json.dumps({**CYCLE, "tasks": dear})}}])
+    """The planner may propose less, twice. Then the run ends for want of money, and goes on with more of it."""
+    crew.simulator.script([{"when": {"task": "plan"}, "then": {"answer": json.dumps(DEAR)}}])
     made = plan_for(GOAL, registry=REGISTRY, simulated=False, budget=Decimal("0.70"))
     run = await start(crew, Planned(priced(made.plan), made.contents, made.sources, made.warnings))
 
     report = await run.report()
 
-    assert report.status is RunStatus.FAILED
+    assert report.status is RunStatus.BUDGET_STOPPED
+    (task,) = report.tasks
+    assert (task.status, task.error.type if task.error else None) == (TaskStatus.FAILED, "PlanTooDear")
+    (attention,) = report.attention
+    assert (attention.kind, attention.task, attention.do) == ("budget", "plan", f"retry {run.id} --budget USD")
+    assert re.match(r"the plan will likely cost \$\d\.\d\d, and the budget is \$0\.70", attention.what or "")
     (told,) = await words_of_planner(crew.client, await crew.client.picture(run.id))
     assert "and the budget is $0.70" in told
-    assert {entry.task for entry in crew.simulator.log} == {"plan"}
+    assert [entry.task for entry in crew.simulator.log] == ["plan"] * 3
+    types = [event.type for event in await run.events()]
+    assert types.count(EventType.BUDGET_STOPPED) == 1
+
+    found = await successor(crew.client, run.id, (), {"budget": Decimal(50)})
+    again = Planned(plan=found.plan, contents={}, sources={}, warnings=())
+    queue = crew.queue
+    id = await crew.client.submit(again, id=found.id, simulated=True, queue=queue, heritage=found.heritage)
+    report = await Run(id, crew.client, crew.temporal).report()
+
+    assert (report.status, report.census.succeeded) == (RunStatus.COMPLETED, 51)
 
 
 async def test_an_answer_without_what_is_expected_goes_back_and_then_fails(crew: Bench) -> None:
@@ -186,6 +209,19 @@ async def test_an_answer_without_what_is_expected_goes_back_and_then_fails(crew:
 
 
 # By the command line
+
+
+def test_a_goal_whose_plan_is_too_dear_ends_for_want_of_money(home: Home) -> None:
+    """Simulated answers are reckoned as short as they are: so it is the prompts that are long."""
+    prompt, items = f"{'word ' * 6_000}{{{{ item }}}}", [str(number) for number in range(50)]
+    long = {"id": "t", "agent": "coder", "prompt": prompt, "needs": [], "items": items}
+    home.script({"when": {"task": "plan"}, "then": {"answer": json.dumps({**DEAR, "tasks": [long]})}})
+
+    stopped = home("run", "--goal", GOAL, "--budget", "0.70", "--id", "dear")
+
+    assert stopped.returncode == 6, stopped.stderr
+    assert "BUDGET_STOPPED" in stopped.stdout
+    assert "retry dear --budget USD" in stopped.stdout
 
 
 def test_a_goal_a_written_plan_and_a_playbook_by_the_command_line(home: Home, tmp_path: Path) -> None:
