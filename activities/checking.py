@@ -14,11 +14,11 @@ import structlog
 from activities.attempts import Attempt, CallFailed, TurnedAway
 from activities.briefs import Briefs
 from activities.keeping import Keeper
-from activities.model import AnswerInvalid, ModelError, ReviewFailed, ReviewRejected, answer_of
+from activities.model import AnswerInvalid, ModelError, PlanTooDear, ReviewFailed, ReviewRejected, answer_of
 from activities.passage import Ask, Landing, Passage
 from domain.asking_again import asked_again
 from domain.briefing import Brief
-from domain.checks import complaint, in_short
+from domain.checks import complaint, in_short, too_dear
 from domain.models import Failed, Parked, Plan, Task, TaskError, Usage, Verdict, WallKind
 from domain.opinions import Opinion, opinion_of
 from domain.reviewing import review_brief, reviewer_of
@@ -94,7 +94,9 @@ class _Check:
     async def repaired(self, fault: str) -> Parted:
         """What the agent says to a fault of its answer, as long as it may be asked."""
         if not self._repairs:
-            raise _unusable(self.passage, AnswerInvalid(in_short(self.task, self.passage.text)))
+            text = self.passage.text
+            dear = await asyncio.to_thread(too_dear, self.plan, self.task, text)
+            raise _unusable(self.passage, PlanTooDear(dear) if dear else AnswerInvalid(in_short(self.task, text)))
         self._repairs -= 1
         return await self._corrected(fault, rejected=False)
 

@@ -201,6 +201,10 @@ class AnswerInvalid(ModelError):
     """The answer is not as it must be, also after its agent was told so."""
 
 
+class PlanTooDear(ModelError):
+    """The answer is a plan that will likely cost more than the budget, also after its planner was told so."""
+
+
 class ReviewRejected(ModelError):
     """A reviewer did not accept the answer, also after its agent was told why."""
 

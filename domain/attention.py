@@ -11,6 +11,7 @@ from domain.events import timestamp
 from domain.fold import Fold
 from domain.models import RunStatus, TaskStatus
 from domain.progress import Wall
+from domain.purse import TOO_DEAR
 from domain.refusals import REFUSED
 from domain.report import Attention
 from domain.waits import stamp
@@ -106,6 +107,10 @@ def _failures(run: Fold, verb: str) -> Iterator[Attention]:
     for id in islice((id for status in BROKEN for id in run.of(status)), FAILURES):
         task = run.tasks[id]
         what = task.error.message if task.error else None
+        if run.status is RunStatus.BUDGET_STOPPED and task.error is not None and task.error.type == TOO_DEAR:
+            do = f"retry {run.run} --budget USD"
+            yield Attention(kind="budget", task=id, since=stamp(task.ended), do=do, what=what)
+            continue
         regained = _regain(run, id)
         yield Attention(
             kind="failure" if regained is None else "right",

@@ -36,6 +36,13 @@ def _against_schema(plan: Plan, task: Task, schema: Schema, text: str) -> str | 
     return judge(plan, task, text) if judge is not None else None
 
 
+def too_dear(plan: Plan, task: Task, text: str) -> str | None:
+    """That an answer would do, and only the money does not reach for what it proposes. Nothing when that is not so."""
+    if task.schema_ is None or task.schema_.get("title") != proposals.TITLE:
+        return None
+    return proposals.too_dear(plan, text)
+
+
 def in_short(task: Task, text: str) -> str:
     """What is wrong with an answer, for logs and reports: no word of it stands in there."""
     if task.schema_ is None:

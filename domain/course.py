@@ -142,6 +142,8 @@ class Course:
                 else:
                     end = Ended(status=outcome.status, why=outcome.error.message, cause=id)
                     self._end(draft, id, end, **_failure(outcome, spent))
+                    if outcome.error.type == purse.TOO_DEAR and not draft.cancelled:
+                        purse.stop_before_plan(self.chart, draft)
             case Stopped():
                 end = ordered or Ended(status=TaskStatus.CANCELLED, why=outcome.why, cause=id)
                 self._end_as_ordered(draft, id, end, None, spent)

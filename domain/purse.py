@@ -30,6 +30,9 @@ State = Progress | Draft
 LOW = Decimal("0.2")
 """The part of a budget that is little: then people are told."""
 
+TOO_DEAR = "PlanTooDear"
+"""What the error of a planner is called that proposes nothing that the budget reaches for."""
+
 
 # How much there is
 
@@ -270,6 +273,13 @@ def stop(chart: Chart, draft: Draft) -> None:
         draft.ended[task.id] = Ended(status=status, why=reason)
         draft.close_account(task.id)
         draft.tell(EventType.TASK_SKIPPED, task.id, status=status, reason=reason, cause=None)
+
+
+def stop_before_plan(chart: Chart, draft: Draft) -> None:
+    """The planner has failed because what it proposes is too dear: when nothing else is left, the run ends for that."""
+    if len(draft.ended) == len(chart.tasks):
+        draft.broke = True
+        draft.tell(EventType.BUDGET_STOPPED, **_figures(chart, draft))
 
 
 # When a task has ended

@@ -1,4 +1,5 @@
-"""Plans that the simulator proposes: a few tasks side by side and one that merges them, or one task for a small goal.
+"""Plans that the simulator proposes: a few tasks side by side and one that merges them, one task for a small goal, or a
+playbook that the goal is clearly of the kind of.
 
 It reads the goal from the payload of the request and counts words, and no more: enough for the crew to be tried out.
 """
@@ -10,6 +11,7 @@ import random
 import re
 from typing import Any
 
+from simulator.choosing import chosen
 from simulator.prompt import Prompt
 from simulator.script import Then
 
@@ -30,6 +32,10 @@ def proposed(prompt: Prompt, then: Then, chance: random.Random) -> Any:
     given = _payload(prompt)
     goal = " ".join(str(given.get("goal", "")).split())
     names = [str(agent.get("name")) for agent in given.get("agents", []) if isinstance(agent, dict)] or ["nobody"]
+    if (choice := chosen(goal, given.get("playbooks"))) is not None:
+        name, params = choice
+        values = [{"name": name, "value": value} for name, value in params.items()]
+        return {"why": f"The goal is of the kind of {name}.", "playbook": name, "params": values, "tasks": []}
     if len(goal.split()) <= SMALL and not _COUNT.search(goal):
         why = "One agent can do this in one call, so the plan has one task."
         tasks = [_task("answer", _one_of(names, "writer"), f"Answer this: {_quoted(goal)}")]

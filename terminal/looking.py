@@ -12,6 +12,7 @@ from domain.picture import Picture
 from domain.report import Report
 from terminal.following import follow as follow_run
 from terminal.outcome import Exit, print_json
+from terminal.reviews import with_words, words_of_reviews
 from terminal.session import Session
 from terminal.show import show_report
 from terminal.show_task import show_question, show_task
@@ -47,11 +48,14 @@ async def _show_task(
 ) -> None:
     found = task_of(report, task)
     inputs, brief = picture.inputs(task), await client.brief(picture, task)
-    if as_json:
-        print_json({**found, "inputs": [input.model_dump(mode="json") for input in inputs], "brief": brief})
-        return
     entry = next(entry for entry in report.tasks if entry.id == task)
-    show_task(Console(), entry, picture.planned[task], inputs, brief)
+    words = await words_of_reviews(client, entry)
+    if as_json:
+        print_json(
+            {**with_words(found, words), "inputs": [input.model_dump(mode="json") for input in inputs], "brief": brief}
+        )
+        return
+    show_task(Console(), entry, picture.planned[task], inputs, brief, reviews=words)
     if entry.wait is not None and entry.wait.reason == "approval":
         show_question(Console(), picture.run, entry, session.starter)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import zip_longest
 
 from rich.console import Console
 from rich.text import Text
@@ -19,12 +20,22 @@ from terminal.signs import status_text
 from terminal.text import counted, local_time, one_line, plain, seconds, short
 
 LABEL = 10
+REVIEW = 2_000
+"""Cells of a review that are shown: it was asked for at most 80 words."""
 
 
-def show_task(console: Console, task: TaskReport, planned: Task, inputs: Iterable[Input], brief: str) -> None:
-    """What a person asks of a task: how it stands, why, what it got, what it was told."""
+def show_task(
+    console: Console,
+    task: TaskReport,
+    planned: Task,
+    inputs: Iterable[Input],
+    brief: str,
+    *,
+    reviews: Iterable[str | None] = (),
+) -> None:
+    """What a person asks of a task: how it stands, why, what reviewers said of it, what it got, what it was told."""
     now = datetime.now(UTC)
-    for label, value in _facts(task, planned, now):
+    for label, value in _facts(task, planned, now, reviews):
         console.print(Text.assemble((f"{label:{LABEL}} ", "dim"), value), soft_wrap=True)
     for input in inputs:
         console.print(Text.assemble((f"{'input':{LABEL}} ", "dim"), _input(input)), soft_wrap=True)
@@ -33,7 +44,9 @@ def show_task(console: Console, task: TaskReport, planned: Task, inputs: Iterabl
     console.print(Text(plain(brief)), soft_wrap=True)
 
 
-def _facts(task: TaskReport, planned: Task, now: datetime) -> Iterator[tuple[str, Text | str]]:
+def _facts(
+    task: TaskReport, planned: Task, now: datetime, reviews: Iterable[str | None]
+) -> Iterator[tuple[str, Text | str]]:
     yield "task", plain(task.id)
     yield "state", _state(task, now)
     yield "agent", task.agent
@@ -50,7 +63,7 @@ def _facts(task: TaskReport, planned: Task, now: datetime) -> Iterator[tuple[str
     if task.wait is not None:
         since = local_time(datetime.fromisoformat(task.wait.since), now) if task.wait.since else None
         yield "waits", one_line(wait_text(task.wait, now), 500) + (f" (since {since})" if since else "")
-    yield from _history(task, now)
+    yield from _history(task, now, reviews)
     yield from _reasons(task)
     if task.cause is not None and task.cause != task.id:
         yield "because of", plain(task.cause)
@@ -90,15 +103,14 @@ def _costs(task: TaskReport) -> Iterator[tuple[str, str]]:
         yield "unsettled", f"up to {most.input:,} in and {most.output:,} out more{worth}, for attempts in vain"
 
 
-def _history(task: TaskReport, now: datetime) -> Iterator[tuple[str, str]]:
+def _history(task: TaskReport, now: datetime, reviews: Iterable[str | None]) -> Iterator[tuple[str, str]]:
     """What a person said of it, and what was tried in vain."""
     if task.approval is not None:
         yield "approval", _decision(task.approval, now)
-    for review in task.reviews:
-        yield (
-            "review",
-            f"{plain(review.by)} {'accepted' if review.accepted else 'did not accept'} answer {review.number}",
-        )
+    for review, why in zip_longest(task.reviews, reviews):
+        verdict = "accepted" if review.accepted else "did not accept"
+        said = f": {one_line(why, REVIEW)}" if why else ""
+        yield "review", f"{plain(review.by)} {verdict} answer {review.number}{said}"
     for attempt in task.tries:
         at = local_time(datetime.fromisoformat(attempt.at), now)
         yield f"attempt {attempt.attempt}", one_line(f"{at}  {attempt.error.type}: {attempt.error.message}", 500)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from io import StringIO
 
 from conftest import Bench
@@ -12,6 +13,8 @@ from domain.merit import record_of
 from domain.models import RunStatus, TaskStatus
 from domain.report import Report, TaskReport
 from domain.reviewing import TITLE
+from terminal.looking import task_of
+from terminal.reviews import with_words, words_of_reviews
 from terminal.show_task import show_task
 
 PLAN = """
@@ -34,6 +37,9 @@ agents:
 """
 
 
+REJECTED = {"accept": False, "why": "Too short.\x1b[2J\nName a port."}
+
+
 def task(report: Report, id: str) -> TaskReport:
     return next(task for task in report.tasks if task.id == id)
 
@@ -43,7 +49,7 @@ async def test_a_run_repairs_and_revises_before_anybody_uses_an_answer(crew: Ben
     crew.simulator.script(
         [
             {"when": {"task": "list", "nth": 1}, "then": {"violates": True}},
-            {"when": {"task": "draft", "asks": TITLE, "nth": 1}, "then": {"accepts": False}},
+            {"when": {"task": "draft", "asks": TITLE, "nth": 1}, "then": {"answer": json.dumps(REJECTED)}},
         ]
     )
     run = await crew.start(PLAN)
@@ -64,8 +70,17 @@ async def test_a_run_repairs_and_revises_before_anybody_uses_an_answer(crew: Ben
     (line,) = record_of(picture, None).lines
     assert (line.work.tasks, line.work.reviewed, line.work.accepted) == (3, 2, 1)
     console = Console(record=True, file=StringIO(), width=200)
-    show_task(console, task(report, "draft"), picture.planned["draft"], picture.inputs("draft"), "")
-    assert "critic@3 did not accept answer 1" in console.export_text()
+    words = await words_of_reviews(crew.client, task(report, "draft"))
+    show_task(console, task(report, "draft"), picture.planned["draft"], picture.inputs("draft"), "", reviews=words)
+    shown = console.export_text()
+    assert "critic@3 did not accept answer 1: Too short.[2J Name a port.\n" in shown, "no control characters"
+    document = with_words(task_of(report, "draft"), words)
+    assert [(review["accepted"], review["why"]) for review in document["reviews"]] == [
+        (False, REJECTED["why"]),
+        (True, words[1]),
+    ]
+    assert "reviews" not in with_words(task_of(report, "list"), [])
+    assert "critic@3 accepted answer 2: [Simulated review] " in shown
 
 
 async def test_the_edges_decide_what_becomes_of_a_rejected_answer(crew: Bench) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
@@ -12,15 +13,29 @@ import pytest
 from conftest import Bench, Run
 from home import ROOT, Home
 
+from domain.events import EventType
 from domain.models import RunStatus, TaskStatus
 from domain.planning import Planned, plan_from_text
 from domain.planning.goals import plan_for
+from domain.planning.playbooks import playbook_from_text
 from domain.registry import Registry, registry_from_text
 from folder import PlanFolder
+from heritage import successor
+from prices import priced
 from terminal.commands import main
 from terminal.goal_words import words_of_planner
 
 REGISTRY = registry_from_text((ROOT / "agents.yaml").read_text(), file="agents.yaml")
+PLAYBOOKS = tuple(
+    playbook_from_text(file.read_text(), file=file.name) for file in sorted((ROOT / "playbooks").glob("*.yaml"))
+)
+SYSTEMS = "Answer one question from several systems at once, systems: crm, billing and support. Who is about to leave?"
+DEAR = {
+    "why": "x",
+    "playbook": "",
+    "params": [],
+    "tasks": [{"id": f"t{n}", "agent": "coder", "prompt": "x", "needs": []} for n in range(50)],
+}
 GOAL = "Find out how a small town could run a night bus, what it costs and who would use it."
 CYCLE = {
     "why": "x",
@@ -88,6 +103,31 @@ async def test_what_one_agent_can_do_in_one_call_becomes_one_task(crew: Bench) -
     assert "One agent can do this in one call" in (report.tasks[0].output or "")
 
 
+async def test_a_goal_of_the_kind_of_a_playbook_runs_by_it(crew: Bench) -> None:
+    """The planner names playbook and parameters, and the run grows by what the playbook makes of them."""
+    run = await start(crew, planned(SYSTEMS, playbooks=PLAYBOOKS))
+
+    report = await run.report()
+
+    asked = ["ask[crm]", "ask[billing]", "ask[support]"]
+    plan = (await crew.client.picture(run.id)).plan
+    assert (report.status, [task.id for task in report.tasks]) == (RunStatus.COMPLETED, ["plan", *asked, "report"])
+    by_playbook = plan_from_text(
+        next(playbook.text for playbook in PLAYBOOKS if playbook.name == "systems-report"),
+        file="p.yaml",
+        registry=REGISTRY,
+        folder=PlanFolder(ROOT),
+        params={"systems": "crm,billing,support", "question": SYSTEMS},
+    ).plan
+    assert [task.prompt for task in plan.tasks[1:]] == [task.prompt for task in by_playbook.tasks]
+    assert [task.expect for task in plan.tasks[1:]] == [task.expect for task in by_playbook.tasks], "its checks too"
+    assert all({need.task for need in task.needs} == {"plan"} for task in plan.tasks[1:4]), "all at once"
+    assert list(report.outputs) == ["report"]
+    assert all(f"[{id}]" in (report.output or "") for id in asked), "merged, with its sources"
+    (told,) = await words_of_planner(crew.client, await crew.client.picture(run.id))
+    assert told.startswith("Planned: 4 tasks by the playbook systems-report, up to 3 at once.")
+
+
 async def test_a_planner_gets_its_mistakes_back_and_may_mend_them(crew: Bench) -> None:
     crew.simulator.script([{"when": {"task": "plan", "nth": 1}, "then": {"answer": json.dumps(CYCLE)}}])
     run = await start(crew, planned())
@@ -114,19 +154,32 @@ async def test_a_planner_that_does_not_mend_them_ends_the_run_before_anything_el
 
 
 async def test_a_plan_that_will_likely_cost_more_than_the_budget_is_not_begun(crew: Bench) -> None:
-    from prices import priced
-
-    dear = [{"id": f"t{n}", "agent": "coder", "prompt": "x", "needs": []} for n in range(50)]
-    crew.simulator.script([{"when": {"task": "plan"}, "then": {"answer": json.dumps({**CYCLE, "tasks": dear})}}])
+    """The planner may propose less, twice. Then the run ends for want of money, and goes on with more of it."""
+    crew.simulator.script([{"when": {"task": "plan"}, "then": {"answer": json.dumps(DEAR)}}])
     made = plan_for(GOAL, registry=REGISTRY, simulated=False, budget=Decimal("0.70"))
     run = await start(crew, Planned(priced(made.plan), made.contents, made.sources, made.warnings))
 
     report = await run.report()
 
-    assert report.status is RunStatus.FAILED
+    assert report.status is RunStatus.BUDGET_STOPPED
+    (task,) = report.tasks
+    assert (task.status, task.error.type if task.error else None) == (TaskStatus.FAILED, "PlanTooDear")
+    (attention,) = report.attention
+    assert (attention.kind, attention.task, attention.do) == ("budget", "plan", f"retry {run.id} --budget USD")
+    assert re.match(r"the plan will likely cost \$\d\.\d\d, and the budget is \$0\.70", attention.what or "")
     (told,) = await words_of_planner(crew.client, await crew.client.picture(run.id))
     assert "and the budget is $0.70" in told
-    assert {entry.task for entry in crew.simulator.log} == {"plan"}
+    assert [entry.task for entry in crew.simulator.log] == ["plan"] * 3
+    types = [event.type for event in await run.events()]
+    assert types.count(EventType.BUDGET_STOPPED) == 1
+
+    found = await successor(crew.client, run.id, (), {"budget": Decimal(50)})
+    again = Planned(plan=found.plan, contents={}, sources={}, warnings=())
+    queue = crew.queue
+    id = await crew.client.submit(again, id=found.id, simulated=True, queue=queue, heritage=found.heritage)
+    report = await Run(id, crew.client, crew.temporal).report()
+
+    assert (report.status, report.census.succeeded) == (RunStatus.COMPLETED, 51)
 
 
 async def test_an_answer_without_what_is_expected_goes_back_and_then_fails(crew: Bench) -> None:
@@ -158,6 +211,19 @@ async def test_an_answer_without_what_is_expected_goes_back_and_then_fails(crew:
 # By the command line
 
 
+def test_a_goal_whose_plan_is_too_dear_ends_for_want_of_money(home: Home) -> None:
+    """Simulated answers are reckoned as short as they are: so it is the prompts that are long."""
+    prompt, items = f"{'word ' * 6_000}{{{{ item }}}}", [str(number) for number in range(50)]
+    long = {"id": "t", "agent": "coder", "prompt": prompt, "needs": [], "items": items}
+    home.script({"when": {"task": "plan"}, "then": {"answer": json.dumps({**DEAR, "tasks": [long]})}})
+
+    stopped = home("run", "--goal", GOAL, "--budget", "0.70", "--id", "dear")
+
+    assert stopped.returncode == 6, stopped.stderr
+    assert "BUDGET_STOPPED" in stopped.stdout
+    assert "retry dear --budget USD" in stopped.stdout
+
+
 def test_a_goal_a_written_plan_and_a_playbook_by_the_command_line(home: Home, tmp_path: Path) -> None:
     """The plan that is written for a goal is a plan that runs, and says what it comes to."""
     file = tmp_path / "night bus.yaml"
@@ -167,6 +233,7 @@ def test_a_goal_a_written_plan_and_a_playbook_by_the_command_line(home: Home, tm
     valid = home("validate", str(file))
     home.script({"when": {"task": "plan"}, "then": {"ttft": 8}}, ttft=0, tokens_per_second=0)  # so that it is seen
     ran = home("run", "--goal", GOAL, "--max-concurrency", "8")
+    chosen = home("run", "--goal", SYSTEMS, "--json")
     asked = home("run", "--playbook", "systems-report", "--param", "systems=crm,billing", "--param", "question=Why?")
 
     assert (made.returncode, again.returncode, valid.returncode) == (0, 2, 0), made.stderr
@@ -177,6 +244,10 @@ def test_a_goal_a_written_plan_and_a_playbook_by_the_command_line(home: Home, tm
     assert "tokens in and" in text
     assert "night-bus: 6 tasks, valid." in valid.stdout
     assert (ran.returncode, asked.returncode) == (0, 0), ran.stderr + asked.stderr
+    assert chosen.returncode == 0, chosen.stderr
+    report = json.loads(chosen.stdout)
+    assert (report["status"], report["census"]["succeeded"], list(report["outputs"])) == ("COMPLETED", 5, ["report"])
+    assert all(f"[ask[{name}]]" in report["output"] for name in ("crm", "billing", "support"))
     assert "7 of 7 tasks succeeded" in ran.stdout
     assert "Planned: 6 tasks, up to 5 at once." in ran.stdout
     assert "PLANNING" in ran.stderr

@@ -168,6 +168,36 @@ def test_a_run_that_cannot_pay_for_anything_more_stops_and_keeps_what_it_has() -
     assert run.progress.ended["b"].why == "the budget of $0.00005 does not cover it"
 
 
+def too_dear(type: str = purse.TOO_DEAR) -> Failed:
+    return Failed(error=TaskError(type=type, message="too dear"), accounted=True)
+
+
+@pytest.mark.parametrize(
+    ("type", "status"), [(purse.TOO_DEAR, RunStatus.BUDGET_STOPPED), ("AnswerInvalid", RunStatus.FAILED)]
+)
+def test_a_run_whose_planner_proposes_what_is_too_dear_ends_for_want_of_money(type: str, status: RunStatus) -> None:
+    run = tasks("plan", budget=9 * CALL)
+    run.launch()
+
+    step = run.take(run.course.result(run.progress, "plan", too_dear(type), run.now))
+
+    assert run.course.status(run.progress) is status
+    assert run.progress.ended["plan"].status is TaskStatus.FAILED
+    told = [event.type for event in step.events].count(EventType.BUDGET_STOPPED)
+    assert told == (status is RunStatus.BUDGET_STOPPED)
+
+
+def test_a_run_that_has_other_work_goes_on_when_a_planner_proposes_what_is_too_dear() -> None:
+    """As when a person has added a task meanwhile: that is paid for, and the end is that of the work."""
+    run = tasks("plan", "b", budget=9 * CALL)
+    run.launch()
+
+    run.result("plan", too_dear())
+    run.result("b", answer(10))
+
+    assert run.course.status(run.progress) is RunStatus.PARTIAL
+
+
 def test_a_run_that_waits_for_money_goes_on_when_it_comes() -> None:
     run = tasks("a", "b", budget=CALL, places=1, on_budget="wait")
     run.launch()

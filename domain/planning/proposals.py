@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NoReturn
 
 import yaml
@@ -105,6 +106,15 @@ class Unusable(ValueError):
         self.problems = problems
 
 
+class TooDear(Unusable):
+    """A proposal that could be run, were there more money: nothing else is wrong with it."""
+
+    def __init__(self, figures: str) -> None:
+        super().__init__([_advised(figures)])
+        self.figures = figures
+        """What it costs and what there is, and no word of the proposal."""
+
+
 @dataclass(frozen=True)
 class Judged:
     """A proposal that can be run."""
@@ -145,11 +155,11 @@ def judged(plan: Plan, text: str) -> Judged:
     if len(planned.plan.tasks) > goal.max_tasks:
         problems.append(f"the plan has {len(planned.plan.tasks):,} tasks; at most {goal.max_tasks:,} are allowed")
     estimate = estimate_of(planned.plan, Outlook(simulated=goal.simulated, texts={}, experience={}))
-    if plan.budget is not None and estimate.usd is not None and estimate.usd.likely > plan.budget:
-        likely, budget = dollars(estimate.usd.likely), dollars(plan.budget)
-        problems.append(f"the plan will likely cost {likely}, and the budget is {budget}: plan fewer or smaller tasks")
+    dear = _beyond(plan.budget, estimate)
     if problems:
-        raise Unusable(problems)
+        raise Unusable([*problems, *([_advised(dear)] if dear is not None else [])])
+    if dear is not None:
+        raise TooDear(dear)
     return Judged(proposal, written, params, planned, estimate)
 
 
@@ -162,6 +172,27 @@ def complaint(plan: Plan, task: Task, text: str) -> str | None:  # noqa: ARG001 
         told = [f"- {problem}" for problem in unusable.problems[:TOLD]]
         return "\n".join(["The plan cannot be run:", *told, *([f"- and {more} more"] if more > 0 else [])])
     return None
+
+
+def too_dear(plan: Plan, text: str) -> str | None:
+    """What a proposal costs and what there is, when nothing else is wrong with it: no word of the proposal."""
+    try:
+        judged(plan, text)
+    except TooDear as dear:
+        return dear.figures
+    except Unusable:
+        pass
+    return None
+
+
+def _beyond(budget: Decimal | None, estimate: Estimate) -> str | None:
+    if budget is None or estimate.usd is None or estimate.usd.likely <= budget:
+        return None
+    return f"the plan will likely cost {dollars(estimate.usd.likely)}, and the budget is {dollars(budget)}"
+
+
+def _advised(figures: str) -> str:
+    return f"{figures}: plan fewer or smaller tasks"
 
 
 class _NoFolder:
