@@ -215,7 +215,6 @@ async def survive(home: Crashing, kills: int) -> None:
     assert verdict.anchorage.anchor.head == records[-1].head
 
 
-@pytest.mark.timeout(600)
 async def test_a_trail_survives_ten_kills_of_the_worker(crashing: Crashing) -> None:
     await survive(crashing, 10)
 

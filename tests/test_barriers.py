@@ -186,7 +186,6 @@ async def test_a_provider_that_cannot_be_reached_is_awaited(days: Skipper) -> No
     assert all(entry.started >= log[0].ended for entry in log[1:])
 
 
-@pytest.mark.timeout(240)
 async def test_two_hours_without_capacity_fail_nothing(skipper: Skipper) -> None:
     """E4: three tasks that are refused are a wall; one task asks after 1, 2, 4, 8, 15 minutes, and uses no attempt."""
     async with skipper.worker(backoff=UNHURRIED):

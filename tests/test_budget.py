@@ -205,7 +205,6 @@ async def test_the_buttons_of_the_web_ui_do_not_buy_more_than_was_set_aside(paye
     check_the_books(report, simulator, payer.budget)
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("dies", ["worker", "server", "both"])
 async def test_no_kill_overspends_or_forgets(home: Home, registry: Registry, dies: str) -> None:
     """Twice in the middle of calls: what they may have cost is counted, once, and the cap holds (H5)."""
@@ -260,7 +259,6 @@ async def test_a_retry_knows_of_calls_that_only_the_ledger_has(
     assert billed(simulator) <= report.cost.before_usd + (report.cost.actual_usd or 0) <= payer.budget
 
 
-@pytest.mark.timeout(240)
 async def test_restarts_of_a_worker_leave_the_budget_for_the_work(
     bench: Bench, registry: Registry, simulator: Simulator
 ) -> None:

@@ -164,7 +164,6 @@ async def crash(home: Home, registry: Registry, seed: int) -> None:
         raise
 
 
-@pytest.mark.timeout(600)
 async def test_no_moment_of_death_overspends_or_forgets(home: Home, registry: Registry) -> None:
     """The worker, the server and both, in the middle of whatever they do (H5)."""
     await crash(home, registry, seed=6)

@@ -31,7 +31,6 @@ async def in_another_run(run: Run) -> None:
     await eventually(continued)
 
 
-@pytest.mark.timeout(300)
 async def test_three_hundred_tasks_over_many_histories(crew: Bench) -> None:
     """Every task is called exactly once, no child is terminated, and the report has them all."""
     run = await crew.start(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-import pytest
 from clocks import Skipper
 from conftest import Run
 from lineage import chain_of
@@ -164,7 +163,6 @@ agents:
     assert "8h" in await run.client.brief(await run.client.picture(run.id), "end")
 
 
-@pytest.mark.timeout(240)
 async def test_a_fortnight(days: Skipper) -> None:
     """Approvals, a wall, a retry, a pause and a deadline, over several histories: all of it on one clock."""
     days.simulator.script(
@@ -205,7 +203,6 @@ tasks:
     assert len(await chain_of(run)) >= 3
 
 
-@pytest.mark.timeout(240)
 async def test_one_task_alone_waits_a_fortnight_for_a_person(days: Skipper) -> None:
     """Nobody looks at it, nothing is asked, and no history grows meanwhile."""
     run = await days.hand_over("tasks: [{id: only, agent: hand, prompt: Go., approval: true}]")

@@ -20,8 +20,6 @@ from server_version import check_server, note_server, version_of
 from store import open_store
 from temporal_server import temporal_binary
 
-pytestmark = pytest.mark.timeout(600)  # many processes are started here, one after the other
-
 PLAN = """
 name: deployed
 defaults: {agent: writer, timeout: 60s}

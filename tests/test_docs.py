@@ -77,7 +77,7 @@ class Reader:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=300,
             check=False,
         )
         self.last_words = done.stdout + done.stderr
@@ -110,7 +110,7 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
         assert home("down").returncode == 0
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: page.name)
 def test_every_command_of_a_page_ends_as_the_page_says(reader: Reader, page: Page) -> None:
     """In the order of the page, with its plans as the files they are called, and the output that is shown."""

@@ -303,7 +303,6 @@ def plan(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.timeout(300)
 async def test_a_run_whose_provider_says_all_of_them(home: Home, plan: Path, tmp_path: Path) -> None:
     rules = [
         {"when": {"task": f"say[{number}]"}, "then": {"answer": text, "summary": False}}

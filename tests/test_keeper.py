@@ -33,8 +33,6 @@ from services import Service
 from store import open_store
 from temporal_server import Server
 
-pytestmark = pytest.mark.timeout(300)  # many processes are started here, one after the other
-
 PACE = ("--ttft", "1.5", "--tokens-per-second", "0", "--jitter", "0")
 PLAN = """
 max_concurrency: 3

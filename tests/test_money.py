@@ -48,7 +48,6 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
         yield home
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_an_example_costs_about_what_was_likely(fresh: Home, name: str) -> None:
     """Within 30 % of it, never outside of low and high, and the report has what the provider has billed."""

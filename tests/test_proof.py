@@ -67,7 +67,6 @@ def test_ten_kills_break_nothing() -> None:
     assert repeated <= 6 * faults
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("broken", ["V5", None])
 async def test_a_worker_without_a_ledger_is_found_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], broken: str | None

@@ -15,8 +15,6 @@ from processes import Done, Home, home_at, run
 
 from runtime import ROOT
 
-pytestmark = pytest.mark.timeout(300)
-
 PLAN = """
 name: mixed
 agents: [{name: berliner, version: "1", model: claude-haiku-4-5, instructions: Do it., region: eu}]

@@ -351,7 +351,6 @@ async def test_changes_sent_while_the_worker_restarts_are_made_once(bench: Bench
     assert kinds[EventType.RUN_PAUSED] == kinds[EventType.RUN_RESUMED] == 1
 
 
-@pytest.mark.timeout(240)
 async def test_two_hundred_of_two_hundred_changes_are_made_once_while_the_run_continues_as_new(crew: Bench) -> None:
     """All of them in one burst, each for a task of its own."""
     items = list(range(200))

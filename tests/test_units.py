@@ -23,8 +23,6 @@ import pytest
 from embedded import Keeper, all_services, down
 from runtime import ROOT, Mode, load_settings
 
-pytestmark = pytest.mark.timeout(600)  # many processes are started here, one after the other
-
 UNITS = {"nightcrew.service": "/opt/nightcrew", "nightcrew-user.service": "%h/nightcrew"}
 PLAN = """
 name: overnight
