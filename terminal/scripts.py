@@ -41,7 +41,7 @@ def check_simulated(mode: Mode) -> None:
         raise Refusal(message, code="usage", exit=Exit.WRONG)
 
 
-async def follow_script(url: str | None, plan: str, text: str, starter: str) -> None:
+async def follow_script(url: str | None, plan: str, text: str, starter: str = "./starter.py") -> None:
     """Let the simulator at this address follow the script for the requests of one plan, from now on."""
     if url is None:
         message = f"No simulator runs in this home. See {starter} up."
