@@ -73,6 +73,19 @@ class Filled(Generic[F]):
         entry = self.node.entries.get(key)
         return entry.value if entry is not None else None
 
+    def names(self, *keys: str) -> list[tuple[str, Node]]:
+        """The names that are written under these keys, one or a list of them, and where.
+
+        They can be read though something beside them is wrong: that must not hide a name that nobody has.
+        """
+        node: Node | None = self.node
+        for key in keys:
+            entry = node.entries.get(key) if isinstance(node, Mapping) else None
+            node = entry.value if entry is not None else None
+        written = node.items if isinstance(node, Sequence) else [node]
+        texts = (one for one in written if isinstance(one, Scalar) and one.odd is None)
+        return [(one.value, one) for one in texts if isinstance(one.value, str)]
+
 
 def fill(form: type[F], node: Node, problems: Problems, *, what: str, task: str | None = None) -> Filled[F] | None:
     """The form with everything that is right in the node; nothing when a required key is missing or wrong.

@@ -18,15 +18,20 @@ GROUPS_SHOWN = 6
 
 def run_summary(plan: Plan, *, simulated: bool) -> str:
     """The run in a line."""
-    return summary(f"{mode_of(simulated=simulated)}: {label(plan.name)}, {plural(len(plan.tasks), 'task')}")
+    size = "its plan is made by its first task" if _is_goal(plan) else plural(len(plan.tasks), "task")
+    return summary(f"{mode_of(simulated=simulated)}: {label(plan.name)}, {size}")
 
 
 def run_details(run: str, plan: Plan, *, simulated: bool) -> str:
     """The plan in short, and what a person who sees only this page can do."""
-    tasks = plural(len(plan.tasks), "task")
+    most = f"at most {plan.max_concurrency} at work at once"
+    about = f"The plan {code(plan.name)}: {plural(len(plan.tasks), 'task')}, {most}."
+    if _is_goal(plan):
+        made = f"its plan is made by its first task, {code(plan.tasks[0].id)}"
+        about = f"A goal: {made}, with {most}. *Current Details* has the tasks that there are."
     paid = "a stand-in answers, nothing is paid" if simulated else "a real provider is asked and paid"
     head = [
-        f"The plan {code(plan.name)}: {tasks}, at most {plan.max_concurrency} at work at once.",
+        about,
         f"{mode_of(simulated=simulated)}: {paid}.",
     ]
     foot = [
@@ -43,9 +48,14 @@ def run_details(run: str, plan: Plan, *, simulated: bool) -> str:
         "",
         *_updates(run, plan),
     ]
-    found = layers(plan)
+    found = layers(plan) if not _is_goal(plan) else []
     lines = [f"{number}: {_groups(ids)}" for number, ids in enumerate(found[:LAYERS_SHOWN], 1)]
     return page(head, [Section("Layers: each needs what is before it", lines, len(found))], foot)
+
+
+def _is_goal(plan: Plan) -> bool:
+    """Whether there is no plan yet but that of the planner: a retry of a goal has all of its tasks from the start."""
+    return plan.goal is not None and len(plan.tasks) == 1
 
 
 def _updates(run: str, plan: Plan) -> list[str]:

@@ -50,9 +50,13 @@ def tempo_of(plan: Plan, trail: Trail, started: datetime | None, now: datetime) 
         return Tempo(None, serial, None)
     counted = now - started - measured.idle_in(one for one in chain if one.part is Part.PERSON)
     waited = sum((one.length for one in chain if one.part is Part.QUOTA), NONE)
-    suggested = _places(plan, Chart(outline_of(plan)).order(started), measured)
-    if measured.quota > MATERIAL * measured.work or waited > MATERIAL * counted:
-        suggested = min(suggested, measured.mean_at_once)
+    wide, of_wide = _without_planner(plan), measured
+    if wide is not plan:
+        of_wide = _Measured(wide, trail, started, now)
+        wide, of_wide = (wide, of_wide) if of_wide.of_ended else (plan, measured)
+    suggested = _places(wide, Chart(outline_of(wide)).order(started), of_wide)
+    if of_wide.quota > MATERIAL * of_wide.work or waited > MATERIAL * counted:
+        suggested = min(suggested, of_wide.mean_at_once)
     return Tempo(round(measured.work / counted, 2), serial, suggested)
 
 
@@ -113,6 +117,19 @@ def _serial(chain: Iterable[Stretch], duration: timedelta) -> Serial:
 
 
 # How many places to give it
+
+
+def _without_planner(plan: Plan) -> Plan:
+    """The plan that was made for a goal. Who made it was alone, and says nothing of how many can be at work."""
+    planners = {task.id for task in plan.tasks if task.grows is not None and task.grows.kind == "plan"}
+    if not planners:
+        return plan
+    rest = (task for task in plan.tasks if task.id not in planners)
+    tasks = (
+        task.model_copy(update={"needs": tuple(need for need in task.needs if need.task not in planners)})
+        for task in rest
+    )
+    return plan.model_copy(update={"tasks": tuple(tasks)})
 
 
 class _Measured:

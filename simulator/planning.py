@@ -1,7 +1,8 @@
 """Plans that the simulator proposes: a few tasks side by side and one that merges them, one task for a small goal, or a
 playbook that the goal is clearly of the kind of.
 
-It reads the goal from the payload of the request and counts words, and no more: enough for the crew to be tried out.
+It reads the goal from the payload of the request, counts words and finds the names that it lists, and no more: enough
+for the crew to be tried out.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 from typing import Any
 
 from simulator.choosing import chosen
+from simulator.listing import names_in
 from simulator.prompt import Prompt
 from simulator.script import Then
 
@@ -30,24 +32,37 @@ def proposed(prompt: Prompt, then: Then, chance: random.Random) -> Any:
     """A plan for the goal in the prompt; the same goal gets the same plan."""
     del then, chance
     given = _payload(prompt)
-    goal = " ".join(str(given.get("goal", "")).split())
+    written = str(given.get("goal", ""))
+    goal, parts = " ".join(written.split()), _parts(written)
     names = [str(agent.get("name")) for agent in given.get("agents", []) if isinstance(agent, dict)] or ["nobody"]
     if (choice := chosen(goal, given.get("playbooks"))) is not None:
         name, params = choice
         values = [{"name": name, "value": value} for name, value in params.items()]
         return {"why": f"The goal is of the kind of {name}.", "playbook": name, "params": values, "tasks": []}
-    if len(goal.split()) <= SMALL and not _COUNT.search(goal):
+    if len(goal.split()) <= SMALL and not parts:
         why = "One agent can do this in one call, so the plan has one task."
         tasks = [_task("answer", _one_of(names, "writer"), f"Answer this: {_quoted(goal)}")]
         return {"why": why, "playbook": "", "params": [], "tasks": tasks}
-    return {"why": "The parts do not depend on each other.", "playbook": "", "params": [], "tasks": _split(goal, names)}
+    return {
+        "why": "The parts do not depend on each other.",
+        "playbook": "",
+        "params": [],
+        "tasks": _split(goal, parts, names),
+    }
 
 
-def _split(goal: str, names: list[str]) -> list[dict[str, Any]]:
+def _parts(goal: str) -> list[str]:
+    """What the goal is about, one by one: the names that it lists, or as many parts as it speaks of, or nothing."""
+    names = names_in(goal)
+    if (found := _COUNT.search(goal)) is None or int(found.group(1)) == len(names):
+        return names
+    return [f"part {number}" for number in range(1, int(found.group(1)) + 1)]
+
+
+def _split(goal: str, parts: list[str], names: list[str]) -> list[dict[str, Any]]:
     looks, weighs, writes = (_one_of(names, name) for name in ("researcher", "analyst", "writer"))
-    if found := _COUNT.search(goal):
-        parts = [f"part {number}" for number in range(1, int(found.group(1)) + 1)]
-        each = _task("look", looks, f"Look at {{{{ item }}}} of {found.group(1)}, and at no other: {_quoted(goal)}")
+    if parts:
+        each = _task("look", looks, f"Look at {{{{ item }}}} of {len(parts)}, and at no other: {_quoted(goal)}")
         tasks = [{**each, "items": parts}]
         ids = ["look"]
     else:

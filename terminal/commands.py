@@ -251,8 +251,9 @@ def init(
     """Write a commented plan of three tasks that runs as it is."""
     hear(home, json)
     from terminal import inventory
+    from terminal.session import starter_for
 
-    return inventory.write_first_plan(file, as_json=Said.json)
+    return inventory.write_first_plan(file, starter_for(Said.home), as_json=Said.json)
 
 
 app.add_typer(agents.app, name="agents", rich_help_panel="Start")
@@ -460,8 +461,9 @@ def main(arguments: list[str]) -> int:
         if Said.debug:
             raise
         from terminal.refusals import refusal_of
+        from terminal.session import starter_for
 
-        return show_refusal(refusal_of(error), as_json=Said.json)
+        return show_refusal(refusal_of(error, starter_for(Said.home)), as_json=Said.json)
 
 
 def _wrong_usage(what: str, *, as_json: bool) -> Exit:

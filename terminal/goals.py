@@ -56,7 +56,7 @@ def ordered(session: Session, goal: str, max_tasks: int | None, others: Mapping[
     names = {"pace": "--mode", "reuse": "--reuse", "only": "--only"}
     if found := [names.get(key, key) for key in others if key in unfit and others[key]]:
         message = f"{found[0]} cannot stand beside --goal. Write what you want into the goal, or make the plan first."
-        raise Refusal(f"{message} ./starter.py plan writes it.", code="usage", exit=Exit.WRONG)
+        raise Refusal(f"{message} {session.starter} plan writes it.", code="usage", exit=Exit.WRONG)
     fields = {key: value for key, value in others.items() if key in {field.name for field in dataclass_fields(Asked)}}
     return order_for(session, Asked(goal=goal, agents=others["--agents"], max_tasks=max_tasks, **fields))
 
@@ -93,7 +93,8 @@ def order_for(session: Session, asked: Asked, *, grows: bool = True) -> Order:
     if grows and mode is Mode.LIVE and asked.budget is None and not asked.agreed:
         message = (
             "Nobody knows yet what this goal will cost: its plan is not there. Nothing was started. Give it a "
-            "--budget, which it must keep to, or start it with --yes; or make the plan first: ./starter.py plan."
+            "--budget, which it must keep to, or start it with --yes; or make the plan first: "
+            f"{session.starter} plan."
         )
         raise Refusal(message, code="money", exit=Exit.MONEY)
     _check_budget(order)

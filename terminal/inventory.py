@@ -13,23 +13,23 @@ from terminal.text import plain
 FIRST_PLAN = Path(__file__).with_name("first-plan.yaml")
 
 
-def write_first_plan(file: Path, *, as_json: bool) -> Exit:
+def write_first_plan(file: Path, starter: str, *, as_json: bool) -> Exit:
     """A commented plan that runs as it is. A file that exists is never overwritten."""
     text = FIRST_PLAN.read_text("utf-8").replace("FILE ", f"{plain(str(file))} ")
     try:
         with file.open("x", encoding="utf-8") as new:
             new.write(text)
     except FileExistsError:
-        message = f"{file} exists, and was left as it is. Name another file: ./starter.py init FILE."
+        message = f"{file} exists, and was left as it is. Name another file: {starter} init FILE."
         raise Refusal(message, code="exists", exit=Exit.WRONG) from None
     except OSError as error:
-        message = f"{file} cannot be written: {error.strerror}. Name another file: ./starter.py init FILE."
+        message = f"{file} cannot be written: {error.strerror}. Name another file: {starter} init FILE."
         raise Refusal(message, code="unwritable", exit=Exit.CANNOT) from None
     if as_json:
         print_json({"schema": "nightcrew.init/1", "file": str(file)})
     else:
         sys.stdout.write(f"{file}\n")
-        sys.stderr.write(f"A plan of three tasks. Run it with ./starter.py run {file}\n")
+        sys.stderr.write(f"A plan of three tasks. Run it with {starter} run {file}\n")
     return Exit.DONE
 
 

@@ -41,10 +41,11 @@ def check_simulated(mode: Mode) -> None:
         raise Refusal(message, code="usage", exit=Exit.WRONG)
 
 
-async def follow_script(url: str | None, plan: str, text: str) -> None:
+async def follow_script(url: str | None, plan: str, text: str, starter: str = "./starter.py") -> None:
     """Let the simulator at this address follow the script for the requests of one plan, from now on."""
     if url is None:
-        raise Refusal("No simulator runs in this home. See ./starter.py up.", code="no_simulator", exit=Exit.CANNOT)
+        message = f"No simulator runs in this home. See {starter} up."
+        raise Refusal(message, code="no_simulator", exit=Exit.CANNOT)
     address = f"{url.rstrip('/')}/script?plan={quote(plan, safe='')}"
     try:
         await asyncio.to_thread(_post, address, text.encode())
@@ -53,7 +54,7 @@ async def follow_script(url: str | None, plan: str, text: str) -> None:
         raise Refusal(message, code="invalid_script", exit=Exit.WRONG) from None
     except (OSError, http.client.HTTPException) as error:
         why = getattr(error, "reason", error)
-        message = f"The simulator at {url} does not answer ({why}): it cannot follow the script. See ./starter.py up."
+        message = f"The simulator at {url} does not answer ({why}): it cannot follow the script. See {starter} up."
         raise Refusal(message, code="no_simulator", exit=Exit.CANNOT) from None
 
 

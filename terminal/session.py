@@ -28,8 +28,11 @@ def mode_now(*, simulate: bool) -> Mode:
 
 def starter_for(home: Path | None) -> str:
     """How a hint calls a home: as it must be typed from where the person is."""
-    called = "./starter.py" if Path.cwd() == ROOT else str(ROOT / "starter.py")
-    place = default_home() if home is None else home.expanduser().resolve()
+    try:
+        called = "./starter.py" if Path.cwd() == ROOT else str(ROOT / "starter.py")
+        place = default_home() if home is None else home.expanduser().resolve()
+    except (OSError, RuntimeError):  # a folder that is gone, a user that there is not: the error itself tells of it
+        return "./starter.py"
     return called if place == default_home() else f"{called} --home {shlex.quote(str(place))}"
 
 

@@ -226,7 +226,9 @@ async def agree(session: Session, order: Order) -> Offer:
 async def hand_over(session: Session, client: RunClient, order: Order, offer: Offer | None) -> str:
     """Start the run at a home that is up; its id."""
     if order.script is not None:
-        await follow_script(embedded.simulator_url(session.settings), order.planned.plan.name, order.script)
+        await follow_script(
+            embedded.simulator_url(session.settings), order.planned.plan.name, order.script, session.starter
+        )
     simulated = order.mode is Mode.SIMULATED
     payer = None if simulated else Credentials.from_environment()
     provider = payer.address if payer is not None else None

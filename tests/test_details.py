@@ -23,6 +23,7 @@ from domain.models import (
     Answered,
     Approval,
     Failed,
+    Goal,
     Need,
     Outcome,
     Parked,
@@ -476,3 +477,15 @@ def test_a_page_without_room_still_has_its_frame() -> None:
     text = page(["head"], [Section("title", [long, "short"], 2)], ["foot"])
 
     assert text == "head\n\n**title**\n- and 2 more\n\nfoot"
+
+
+def test_a_goal_tells_that_its_plan_is_yet_to_be_made() -> None:
+    """The plan that it is submitted with has one task, and that is not what comes of it."""
+    plan = plan_of(outline({"plan": {}})).model_copy(update={"name": "goal", "goal": Goal(max_tasks=9)})
+    whole = plan_of(outline({"plan": {}, "look": {}})).model_copy(update={"name": "goal", "goal": Goal(max_tasks=9)})
+
+    assert run_summary(plan, simulated=True) == "SIMULATED: goal, its plan is made by its first task"
+    text = run_details("night-1", plan, simulated=True)
+    assert text.startswith("A goal: its plan is made by its first task, `plan`, with at most 100 at work at once.")
+    assert ("1 task" in text, "Layers" in text) == (False, False)
+    assert run_summary(whole, simulated=True) == "SIMULATED: goal, 2 tasks", "a retry has all of them from the start"

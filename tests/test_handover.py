@@ -197,6 +197,7 @@ def test_init_writes_a_plan_that_runs_as_it_is(home: Home, tmp_path: Path) -> No
 
     before = file.read_text()
     again = home("init", str(file))
+    assert f"starter.py --home {home.folder} init FILE" in " ".join(again.stderr.split())
     assert (again.returncode, file.read_text()) == (2, before)
 
 

@@ -412,6 +412,35 @@ def test_a_mistake_in_a_task_is_told_with_its_place(line: str, place: str, words
     assert "\n" not in str(problem)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tasks: [{id: a, agent: idle, prompt: x, review: {by: writr, tries: 4}}]\n",
+        "tasks: [{id: a, agent: idle, prompt: x, review: {by: writr, trys: 1}}]\n",
+        "tasks: [{id: a, agent: idle, prompt: x}]\ndefaults: {review: {by: writr, tries: 4}}\n",
+    ],
+)
+def test_a_reviewer_is_looked_up_though_something_beside_its_name_is_wrong(text: str) -> None:
+    name, _ = mistakes(text)
+
+    assert "unknown agent 'writr' (did you mean 'writer'?)" in name
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "needs: [nobody, 5]",
+        "needs: {nobody: tolerate, first: never}",
+        "needs: {nobody: {pass: all}}",
+        "for_each: {from: nobody, max: 0}",
+    ],
+)
+def test_a_need_is_looked_up_though_something_beside_its_name_is_wrong(key: str) -> None:
+    found = mistakes(f"tasks: [{{id: first, agent: idle, prompt: x}}, {{id: a, agent: idle, prompt: x, {key}}}]\n")
+
+    assert ["'nobody', which is no task of this plan" in each for each in found] == [True, False]
+
+
 GOOD = "tasks: [{id: a, agent: idle, prompt: x}]\n"
 PLAN_MISTAKES = [
     ("", ["p:1:1: the file is empty"]),

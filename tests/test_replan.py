@@ -110,11 +110,13 @@ def test_what_is_after_something_that_is_looked_at_may_be_looked_at_too() -> Non
     ("written", "problem"),
     [
         ("{after: [nobody], by: idle}", "'replan' is to be after 'nobody', which is no task of this plan"),
-        ("{after: []}", "'replan.after' must not be empty"),
-        ("{rounds: 2}", "'after' is missing in 'replan'"),
-        ("{after: [a], rounds: 11}", "'replan.rounds' must be at most 10"),
-        ("{after: [a], budget_usd: 1}", "unknown key 'budget_usd' in 'replan'"),
-        ("{after: [a], by: nobody}", "'replan' asks the agent 'nobody', and there is none that may work"),
+        ("{after: [], by: idle}", "'replan.after' must not be empty"),
+        ("{rounds: 2, by: idle}", "'after' is missing in 'replan'"),
+        ("{after: [a], rounds: 11, by: idle}", "'replan.rounds' must be at most 10"),
+        ("{after: [a], budget_usd: 1, by: idle}", "unknown key 'budget_usd' in 'replan'"),
+        ("{after: [a], by: nobody}", "unknown agent 'nobody' (known: researcher, writer, idle)"),
+        ("{after: [a], by: idel}", "unknown agent 'idel' (did you mean 'idle'?)"),
+        ("{after: [a], by: [idle]}", "'replan.by' must be a text"),
         ("{after: [a]}", "'replan' asks the agent 'planner', and there is none that may work"),
         ("{after: [replan-1], by: idle}", "with 'replan' in the plan, ids like this one are those of the tasks"),
     ],
@@ -125,6 +127,13 @@ def test_what_is_written_wrongly_is_told(written: str, problem: str) -> None:
     (found,) = mistakes(f"replan: {written}\ntasks: [{{id: {id}, agent: idle, prompt: x}}]\n")
 
     assert problem in found
+
+
+def test_names_are_looked_up_though_a_number_beside_them_is_wrong() -> None:
+    found = mistakes("replan: {after: [a, b, 7], rounds: 11, by: nobody}\ntasks: [{id: a, agent: idle, prompt: x}]\n")
+
+    assert [each.split(": ", 1)[0] for each in found] == ["p:1:21", "p:1:24", "p:1:36", "p:1:44"]
+    assert ["'b', which is no task" in found[0], "unknown agent 'nobody'" in found[3]] == [True, True]
 
 
 # --- what may be proposed ---

@@ -15,6 +15,7 @@ from simulator.script import read_script
 from terminal.outcome import Exit, Refusal
 from terminal.scripts import check_simulated, follow_script, read_script_file
 
+STARTER = "./starter.py --home /a/home"
 ANSWERS = "config: {jitter: 0}\nrules:\n  - when: {task: scan}\n    then: {answer: as scripted}\n"
 
 
@@ -69,7 +70,7 @@ def test_a_mistake_is_told_with_the_name_of_the_file(tmp_path: Path, content: by
 
 
 async def test_a_script_is_followed_for_the_plan_it_was_given_for(simulator: Simulator) -> None:
-    await follow_script(simulator.url, "größe", ANSWERS)
+    await follow_script(simulator.url, "größe", ANSWERS, STARTER)
 
     assert await answer(simulator, "größe") == "as scripted"
     assert "[Simulated answer]" in await answer(simulator, "grösse")
@@ -79,7 +80,7 @@ async def test_the_environments_proxy_is_not_asked(simulator: Simulator, monkeyp
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("no_proxy", raising=False)
 
-    await follow_script(simulator.url, "brief", ANSWERS)
+    await follow_script(simulator.url, "brief", ANSWERS, STARTER)
 
     assert await answer(simulator, "brief") == "as scripted"
 
@@ -88,7 +89,7 @@ async def test_what_only_the_simulator_can_see_is_told_in_its_words(simulator: S
     simulator.follow(read_script(ANSWERS), plan="brief")
 
     with pytest.raises(Refusal) as refused:
-        await follow_script(simulator.url, "brief", "rules: [{when: {plan: another}, then: {answer: x}}]")
+        await follow_script(simulator.url, "brief", "rules: [{when: {plan: another}, then: {answer: x}}]", STARTER)
 
     assert "rules.0.when.plan: 'another' in a script for the plan 'brief'" in str(refused.value)
     assert refused.value.exit is Exit.WRONG
@@ -102,9 +103,9 @@ async def test_a_simulator_that_does_not_answer_is_named_with_the_remedy() -> No
 
     for address in (url, None):
         with pytest.raises(Refusal) as refused:
-            await follow_script(address, "brief", ANSWERS)
+            await follow_script(address, "brief", ANSWERS, STARTER)
 
-        assert "./starter.py up" in str(refused.value)
+        assert f"See {STARTER} up." in str(refused.value)
         assert refused.value.exit is Exit.CANNOT
 
 

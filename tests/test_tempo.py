@@ -14,7 +14,7 @@ from plans import START, Voyage, answered, failed, in_vain, outline, outlines, p
 from told import ToldRun
 
 from domain.graph import Needs
-from domain.models import Approval, Outcome, Pace, Parked, Policy, RunStatus, Stopped
+from domain.models import Approval, Grows, Outcome, Pace, Parked, Policy, RunStatus, Stopped
 from domain.picture import Picture
 from domain.progress import Outline
 from domain.report import Concurrency
@@ -444,6 +444,45 @@ def test_people_who_took_their_time_do_not_count() -> None:
         told.at(20 + answer).ends("asked")
 
         assert (told.concurrency.speedup, told.concurrency.suggested) == (1.5, 3)
+
+
+def planned_first(needs: dict[str, dict[str, Policy]]) -> Told:
+    """A run whose plan was made by its first task."""
+    told = Told(outline({"plan": {}, **{id: {"plan": REQUIRE, **needed} for id, needed in needs.items()}}))
+    planner, *rest = told.picture.plan.tasks
+    grown = planner.model_copy(update={"grows": Grows(kind="plan")})
+    told.picture.plan = told.picture.plan.model_copy(update={"tasks": (grown, *rest)})
+    told.launch()
+    return told
+
+
+def test_a_planner_that_took_long_does_not_make_the_tasks_of_its_plan_look_short() -> None:
+    """Half as many places would take ten seconds longer: little beside the planner, and twice as long for the rest."""
+    told = planned_first(many(6))
+    told.at(500).ends("plan")
+    told.at(510).ends(*many(6))
+
+    assert told.concurrency.suggested == 6
+
+
+def test_a_planner_that_waited_for_quota_does_not_thin_out_the_waits_of_its_plan() -> None:
+    """Each of four was at work for six seconds of ten, 2.4 at once, whatever the planner did before, alone."""
+    told = planned_first(many(4))
+    told.at(50).ends("plan", outcome=answered(waited_s=4.0))
+    told.at(60).ends(*many(4), outcome=answered(waited_s=4.0))
+
+    assert told.concurrency.suggested == 3
+
+
+def test_while_there_is_a_planner_alone_one_place_is_enough() -> None:
+    told = Told(outline({"plan": {}}))
+    (planner,) = told.picture.plan.tasks
+    grown = planner.model_copy(update={"grows": Grows(kind="plan")})
+    told.picture.plan = told.picture.plan.model_copy(update={"tasks": (grown,)})
+    told.launch()
+    told.at(10).ends("plan")
+
+    assert told.concurrency.suggested == 1
 
 
 # --- the layout ---

@@ -65,6 +65,7 @@ class Answering:
         """Who reviews the answers of a draft, and who says so. Whoever may not is reported."""
         given = self._effective.given(draft, "review")
         if given is None:
+            self._check_names_in_wrong_review(draft)
             return None, None
         filled, source = given
         form, at = filled.form.review, filled.at("review", "by")
@@ -77,6 +78,14 @@ class Answering:
         if maker is not None:
             self._permitting.check_review(draft, maker, reviewer, at)
         return Review(by=reviewer.called, tries=form.tries or 1), source
+
+    def _check_names_in_wrong_review(self, draft: Draft) -> None:
+        """Report a reviewer that there is not, also where something else of the review is wrong."""
+        for filled, task in ((draft.filled, draft.id), (self._effective.defaults, None)):
+            if filled is not None and "review" in filled.wrong:
+                for name, at in filled.names("review", "by"):
+                    self._staffing.named(name, at, self._problems, task)
+                return
 
     def of(self, draft: Draft) -> tuple[Schema | None, str | None]:
         """The schema of the answers of a draft, and who gives it. One whose answer is a list needs none of its own."""

@@ -190,6 +190,7 @@ class Drafts:
 
     def connect(self) -> None:
         """Give every draft its needs, and report those that are unknown or lead back to themselves."""
+        self._look_up_names_beside_mistakes()
         edges: dict[str, dict[str, Located]] = {id: {} for id in self.by_id}
         count = 0
         for draft in self.all:
@@ -224,6 +225,11 @@ class Drafts:
             following = cycle[1] if len(cycle) > 1 else cycle[0]
             message = f"the needs form a cycle: {' -> '.join(shown)}"
             self._problems.add(edges[cycle[0]][following], message, task=cycle[0])
+
+    def _look_up_names_beside_mistakes(self) -> None:
+        for draft in self.all:
+            for name, at in _names_beside_a_mistake(draft):
+                self._needed(draft, name, at)
 
     def _await(self, draft: Draft, source: str) -> Located | None:
         """Let a fan-out need the task that makes its list: without a list there is nothing to do."""
@@ -288,3 +294,14 @@ def written_needs(draft: Draft) -> Iterator[tuple[str, Policy, Form | None, Loca
     else:
         for index, name in enumerate(needs or ()):
             yield name, Policy.TOLERATE, None, draft.filled.at("needs", index)
+
+
+def _names_beside_a_mistake(draft: Draft) -> Iterator[tuple[str, Located]]:
+    """The needs that can be read though something beside them is wrong: that must hide no name that nobody has."""
+    filled = draft.filled
+    if "needs" in filled.wrong:
+        node = filled.value("needs")
+        yield from ((name, entry.key) for name, entry in node.entries.items()) if isinstance(node, Mapping) else ()
+        yield from filled.names("needs") if isinstance(node, Sequence) else ()
+    if "for_each" in filled.wrong:
+        yield from filled.names("for_each", "from")

@@ -12,6 +12,7 @@ from domain.planning.drafts import Drafts
 from domain.planning.staffing import Staffing
 from domain.problems import Problems, quoted
 from domain.replanning import REPAIRS, REPLAN, SCHEMA, assignment, with_round
+from domain.tree import Mapping
 
 PLANNER = "planner"
 ROUNDS, MAX_TASKS = 1, 20
@@ -29,8 +30,9 @@ class Replans:
         self._form = filled.form.replan
         self._after: tuple[str, ...] = ()
         self._agent: Agent | None = None
-        if self._form is not None:
-            self._check(self._form, inside=inside)
+        # Names are read though a number beside them is wrong: one mistake hides no other.
+        if isinstance(written := filled.value("replan"), Mapping):
+            self._check(written, inside=inside)
 
     def agents(self) -> tuple[Agent, ...]:
         """The agents of the plan: of one that may change all that may work, so that none that came since is used."""
@@ -58,7 +60,7 @@ class Replans:
         )
         return with_round(tasks, replan, self._after)
 
-    def _check(self, form: ReplanForm, *, inside: bool) -> None:
+    def _check(self, written: Mapping, *, inside: bool) -> None:
         if inside:
             self._complain("replan", "a plan inside another one cannot have 'replan'", "write it in the outer plan")
             return
@@ -67,19 +69,24 @@ class Replans:
                 message = "with 'replan' in the plan, ids like this one are those of the tasks that propose changes"
                 self._problems.add(draft.filled.at("id"), message, task=draft.id, hint="choose another id")
         after: dict[str, None] = {}
-        for index, name in enumerate(form.after):
+        for name, at in self._filled.names("replan", "after"):
             ids = self._drafts.lookup(name)
             if ids is None and name not in self._drafts.broken:
                 message = f"'replan' is to be after {quoted(name)}, which is no task of this plan"
-                hint = self._drafts.suggest.hint(name)
-                self._problems.add(self._filled.at("replan", "after", index), message, hint=hint)
+                self._problems.add(at, message, hint=self._drafts.suggest.hint(name))
             after |= dict.fromkeys(ids or ())
         self._after = tuple(after)
-        self._agent = self._staffing.get(form.by or PLANNER)
-        if self._agent is None:
-            at = self._filled.at("replan", "by") if form.by else self._filled.at("replan")
-            message = f"'replan' asks the agent {quoted(form.by or PLANNER)}, and there is none that may work"
-            self._problems.add(at, message, hint="name one: replan: {after: [ID], by: AGENT}")
+        self._agent = self._asked(written)
+
+    def _asked(self, written: Mapping) -> Agent | None:
+        """Who is asked for changes. Nobody when that is wrong (and reported)."""
+        for name, at in self._filled.names("replan", "by"):
+            return next(iter(self._staffing.named(name, at, self._problems, None).agents), None)
+        agent = self._staffing.get(PLANNER)
+        if agent is None and "by" not in written.entries:
+            message = f"'replan' asks the agent {quoted(PLANNER)}, and there is none that may work"
+            self._complain("replan", message, "name one: replan: {after: [ID], by: AGENT}")
+        return agent
 
     def _complain(self, key: str, message: str, hint: str) -> None:
         self._problems.add(self._filled.at(key), message, hint=hint)
