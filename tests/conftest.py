@@ -157,6 +157,14 @@ class Run:
         """The event log as the store has it."""
         return [event async for event in self.client.events(self.id)]
 
+    async def written(self) -> None:
+        """Wait until the store has every event of an open run, and the run knows it: in between both have them."""
+
+        async def has_no_more() -> bool:
+            return (await self.handle.query(SupervisorWorkflow.view)).events == ()
+
+        await eventually(has_no_more)
+
     async def ended_children(self) -> dict[str, str]:
         """The state of every child workflow once none is open."""
         children = await self.children()

@@ -7,7 +7,6 @@ from collections import Counter
 
 import pytest
 from conftest import Bench, Run, eventually
-from lineage import chain_of, children_of
 from temporalio.client import WorkflowExecutionStatus
 
 from domain import carrying
@@ -18,7 +17,7 @@ HANG = {"fault": "hang_before_headers"}
 
 async def runs_of(run: Run) -> list[WorkflowExecutionStatus | None]:
     """The state of every run in the chain, in order."""
-    return [(await handle.describe()).status for handle in await chain_of(run)]
+    return [(await handle.describe()).status for handle in await run.chain()]
 
 
 async def in_another_run(run: Run) -> None:
@@ -53,7 +52,7 @@ tasks:
     assert set(calls.values()) == {1}
     assert summary.status is report.status is RunStatus.COMPLETED
     assert summary.census.succeeded == report.census.succeeded == 300
-    children = await children_of(run, *(task.id for task in report.tasks))
+    children = await run.ended_children()
     assert Counter(children.values()) == {"COMPLETED": 300}
     chain = await runs_of(run)
     assert len(chain) >= 5
@@ -102,8 +101,8 @@ tasks:
     assert calls.pop("slow[3]") == 2  # the wall, and the call after it
     assert "after2" not in calls
     assert set(calls.values()) == {1}
-    assert len(await chain_of(run)) >= 4
-    assert set((await children_of(run, *calls, "slow[3]")).values()) == {"COMPLETED"}
+    assert len(await run.chain()) >= 4
+    assert set((await run.ended_children()).values()) == {"COMPLETED"}
 
 
 async def test_a_pause_goes_through_continue_as_new(crew: Bench) -> None:
@@ -163,7 +162,7 @@ tasks:
 
     closed = await run.closed()
     report = await run.report()
-    children = await children_of(run, *(task.id for task in report.tasks if task.id != "join"))
+    children = await run.ended_children()
     assert closed.status is WorkflowExecutionStatus.CANCELED
     assert {children.pop(f"quick[{n}]") for n in (1, 2)} == {"COMPLETED"}
     assert Counter(children.values()) == {"CANCELED": 5}

@@ -7,7 +7,6 @@ from datetime import timedelta
 
 from clocks import Skipper
 from conftest import Run
-from lineage import chain_of
 from temporalio.client import WorkflowExecutionStatus
 
 from domain.events import EventType
@@ -200,7 +199,7 @@ tasks:
     assert timedelta(seconds=report.duration_s) // DAY == 14
     assert [task.status.value for task in report.tasks] == [*["SUCCEEDED"] * 6, "NOT_STARTED"]
     assert days.simulator.calls() == 8  # six answers, the wall once, the refusal once
-    assert len(await chain_of(run)) >= 3
+    assert len(await run.chain()) >= 3
 
 
 async def test_one_task_alone_waits_a_fortnight_for_a_person(days: Skipper) -> None:

@@ -13,7 +13,6 @@ import obstore
 import pytest
 from conftest import Bench, Run, eventually
 from home import Home
-from lineage import all_is_written
 
 import pruning
 from domain.admission import definition_of
@@ -83,7 +82,7 @@ async def asks(bench: Bench) -> Run:
     """A run that waits for a person, and of which nothing is left to be written until then."""
     run = await bench.start(ASKS)
     await run.until(lambda picture: bool(picture.attention))
-    await all_is_written(run)
+    await run.written()
     await no_page_is_left(run)
     return run
 

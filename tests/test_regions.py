@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from conftest import Bench, Run, eventually
-from lineage import chain_of, children_of
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
@@ -200,8 +199,8 @@ async def who_worked(run: Run, *tasks: str) -> dict[str, set[str]]:
     """The workers that have taken anything of the supervisor, of the workflows of tasks and of their agents."""
     steps = EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED
     found: dict[str, set[str]] = {}
-    handles = [("run", handle) for handle in await chain_of(run)]
-    handles += [(task, run.temporal.get_workflow_handle(f"{run.id}/{task}")) for task in await children_of(run, *tasks)]
+    handles = [("run", handle) for handle in await run.chain()]
+    handles += [(task, run.temporal.get_workflow_handle(f"{run.id}/{task}")) for task in await run.ended_children()]
     for name, handle in handles:
         async for event in handle.fetch_history_events():
             if event.event_type == steps:
@@ -258,7 +257,7 @@ async def test_a_run_that_is_bound_is_there_whole(regions: Regions, bench: Bench
 
         async with regions.worker("eu"), regions.worker("us"):
             report = await run.report()
-            chain = await chain_of(run)
+            chain = await run.chain()
 
     assert (report.status, report.region, report.census.succeeded) == ("COMPLETED", "eu", 4)
     assert len(chain) > 1

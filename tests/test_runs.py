@@ -520,11 +520,8 @@ async def test_a_query_serves_what_is_not_written_yet(crew: Bench) -> None:
         stored = [event async for event in crew.store.events(run.id)]
         return any((event.task, event.type) == ("c", EventType.TASK_COMPLETED) for event in stored)
 
-    async def the_run_knows() -> bool:
-        return (await run.handle.query(SupervisorWorkflow.view)).events == ()
-
     await eventually(c_is_written)  # the last event so far
-    await eventually(the_run_knows)  # between the write and its answer both have it
+    await run.written()
 
     view = await run.handle.query(SupervisorWorkflow.view)
 

@@ -9,7 +9,6 @@ from collections import Counter
 
 import pytest
 from conftest import Bench, Run, eventually
-from lineage import chain_of
 from temporalio.api.enums.v1 import EventType as HistoryEvent
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
@@ -295,7 +294,7 @@ tasks:
 
     first = await send()
     await run.until(lambda picture: picture.census.succeeded == 5)
-    assert len(await chain_of(run)) > 1
+    assert len(await run.chain()) > 1
     again = await send()
     with pytest.raises(WorkflowUpdateFailedError) as refused:
         await run.handle.execute_update("approve", change, id="twice")
@@ -367,7 +366,7 @@ async def test_two_hundred_of_two_hundred_changes_are_made_once_while_the_run_co
     given = Counter(event.task for event in await run.events() if event.type is EventType.APPROVAL_GIVEN)
     assert given == {f"t[{number}]": 1 for number in items}
     assert Counter(entry.task for entry in crew.simulator.log) == given
-    assert len(await chain_of(run)) > 3
+    assert len(await run.chain()) > 3
 
 
 async def test_two_hundred_changes_in_a_burst_while_the_run_continues_as_new(crew: Bench) -> None:
@@ -400,4 +399,4 @@ tasks:
     assert len(given) == 100
     assert set(given.values()) == {1}
     assert Counter(entry.task for entry in crew.simulator.log) == dict.fromkeys(given, 1)
-    assert len(await chain_of(run)) > 3
+    assert len(await run.chain()) > 3

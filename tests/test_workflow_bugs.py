@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from conftest import Bench, Run
-from lineage import chain_of, children_of
 from temporalio.api.enums.v1 import EventType as HistoryEvent
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
@@ -91,7 +90,7 @@ async def test_a_bug_stops_the_tasks_at_work(crew: Bench, monkeypatch: pytest.Mo
     bug = await bug_that_ended(run)
 
     assert bug.type == "WorkflowBug"
-    children = await children_of(run, "quick", *HANGING)
+    children = await run.ended_children()
     assert children == {"quick": "COMPLETED", **dict.fromkeys(HANGING, "CANCELED")}
     await crew.simulator.until(lambda: crew.simulator.in_flight == 0)
     assert crew.simulator.calls("later") == 0
@@ -118,7 +117,7 @@ async def test_a_bug_after_a_cancel_stops_the_tasks_too(crew: Bench, monkeypatch
     bug = await bug_that_ended(run)
 
     assert (bug.type, "KeyError('cancel')" in bug.message) == ("WorkflowBug", True)
-    states = Counter((await children_of(run, *HANGING)).values())
+    states = Counter((await run.ended_children()).values())
     assert states["CANCELED"] >= 3
     assert set(states) <= {"CANCELED", "COMPLETED"}
     await crew.simulator.until(lambda: crew.simulator.in_flight == 0)
@@ -144,7 +143,7 @@ async def test_a_cancel_during_the_end_of_a_bug_leaves_nothing(crew: Bench, monk
     await run.client.cancel(run.id)
 
     assert (await bug_that_ended(run)).type == "WorkflowBug"
-    assert set((await children_of(run, "quick", *HANGING)).values()) <= {"CANCELED", "COMPLETED"}
+    assert set((await run.ended_children()).values()) <= {"CANCELED", "COMPLETED"}
     assert (await run.events())[-1].type is EventType.RUN_COMPLETED
 
 
@@ -219,9 +218,8 @@ tasks:
     await run.client.cancel(run.id)
     assert (await run.closed()).status is WorkflowExecutionStatus.CANCELED
 
-    chain: list[Any] = await chain_of(run)
-    told = {task.id for task in (await run.report()).tasks}
-    tasks = [crew.temporal.get_workflow_handle(f"{run.id}/{task}") for task in await children_of(run, *told)]
+    chain: list[Any] = await run.chain()
+    tasks = [crew.temporal.get_workflow_handle(f"{run.id}/{task}") for task in await run.ended_children()]
     histories = [await handle.fetch_history() for handle in (*chain, *tasks)]
     replayer = Replayer(
         workflows=[SupervisorWorkflow, TaskWorkflow],
