@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from itertools import islice
 
 from domain.barriers import ACCOUNT
+from domain.consent import dollars
 from domain.events import timestamp
-from domain.fold import Fold
+from domain.fold import Fold, TaskPicture
 from domain.models import RunStatus, TaskStatus
 from domain.progress import Wall
 from domain.purse import TOO_DEAR
@@ -34,9 +35,9 @@ def attention_of(run: Fold) -> tuple[Attention, ...]:
         return (*_stall(run), *_walls(run), *_money(run), *_approvals(run), *_failures(run, "retry"))
     if run.status in ENDED_WELL:
         return ()
-    failed = tuple(_failures(run, "status"))
+    found = (*_used_up(run), *_failures(run, "status"))
     whole = Attention(kind="failure", task=None, since=stamp(run.finished), do=f"result {run.run}")
-    return failed or (whole,)
+    return found or (whole,)
 
 
 def command(verb: str, run: str, task: str) -> str:
@@ -88,6 +89,24 @@ def _money(run: Fold) -> Iterator[Attention]:
         )
 
 
+def _used_up(run: Fold) -> Iterator[Attention]:
+    """A run that has ended because its money does not reach: a retry with the same budget would end as it did."""
+    if run.status is RunStatus.BUDGET_STOPPED:
+        dear = next((task for id in run.of(TaskStatus.FAILED) if _is_too_dear(task := run.tasks[id])), None)
+        left = f"the budget of {dollars(run.budget)} does not cover what is left" if run.budget is not None else None
+        yield Attention(
+            kind="budget",
+            task=None,
+            since=stamp(run.finished),
+            do=f"retry {run.run} --budget USD",
+            what=dear.error.message if dear is not None and dear.error is not None else left,
+        )
+
+
+def _is_too_dear(task: TaskPicture) -> bool:
+    return task.error is not None and task.error.type == TOO_DEAR
+
+
 def _remedy(place: str, wall: Wall) -> str | None:
     match wall.kind:
         case "key":
@@ -107,10 +126,8 @@ def _failures(run: Fold, verb: str) -> Iterator[Attention]:
     for id in islice((id for status in BROKEN for id in run.of(status)), FAILURES):
         task = run.tasks[id]
         what = task.error.message if task.error else None
-        if run.status is RunStatus.BUDGET_STOPPED and task.error is not None and task.error.type == TOO_DEAR:
-            do = f"retry {run.run} --budget USD"
-            yield Attention(kind="budget", task=id, since=stamp(task.ended), do=do, what=what)
-            continue
+        if run.status is RunStatus.BUDGET_STOPPED and _is_too_dear(task):
+            continue  # that is why the run has ended, and told as such
         regained = _regain(run, id)
         yield Attention(
             kind="failure" if regained is None else "right",

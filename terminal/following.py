@@ -29,7 +29,7 @@ async def follow(
         seen = watcher.picture
         return session.trouble(simulated=seen.simulated) if seen is not None and not seen.ended else None
 
-    watcher = Watcher(client, run, trouble, tell=print_line if as_lines else None)
+    watcher = Watcher(client, run, trouble, starter=session.starter, tell=print_line if as_lines else None)
     left = await watcher.follow(limit)
     if left is Left.DETACHED:
         sys.stderr.write(
@@ -49,7 +49,9 @@ async def follow(
         report = await client.report(picture)
         hints = ["In the Temporal Web UI:", f"  {session.starter} open {run}"]
         if picture.ended and picture.status is not RunStatus.COMPLETED:
-            hints = ["Do again what did not succeed, and keep the rest:", f"  {session.starter} retry {run}", *hints]
+            more = " --budget USD" if picture.status is RunStatus.BUDGET_STOPPED else ""
+            again = f"  {session.starter} retry {run}{more}"
+            hints = ["Do again what did not succeed, and keep the rest:", again, *hints]
         if not as_json:
             hints = [*await words_of_planner(client, picture), *hints]
         show(session, report, as_json=as_json, hints=hints)

@@ -125,7 +125,8 @@ async def write_plan(
     async with session.up(order.mode):
         client = await session.client()
         run = await hand_over(session, client, order, offer)
-        watcher = Watcher(client, run, lambda: session.trouble(simulated=order.mode is Mode.SIMULATED))
+        simulated = order.mode is Mode.SIMULATED
+        watcher = Watcher(client, run, lambda: session.trouble(simulated=simulated), starter=session.starter)
         left = await watcher.follow(limit)
         picture = watcher.picture or await client.picture(run)
         if left is not Left.ENDED:

@@ -17,6 +17,7 @@ from domain.board import BACKOFF
 from domain.consent import dollars
 from domain.models import Pace, RunStatus, TaskStatus
 from domain.picture import Picture
+from terminal.remedies import STARTER, remedy
 from terminal.rows import Row, laid_out, row_of, wait_text
 from terminal.signs import SIGNS, STYLES, census_words, mode_of, status_text, words_of
 from terminal.text import counted, cut, local_time, one_line, plain, seconds, wrapped
@@ -48,6 +49,7 @@ class LiveView:
     now: datetime
     trouble: str | None = None
     notice: str | None = None
+    starter: str = STARTER
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from self.lines(options.max_width, options.height or 40)
@@ -133,7 +135,7 @@ class LiveView:
         if not asked:
             return None
         more = f" (and {len(asked) - 1:,} more)" if len(asked) > 1 else ""
-        return f"For you: {asked[0].do}{more}"
+        return f"For you: {remedy(asked[0], self.starter)}{more}"
 
     def _why(self) -> str | None:
         at_work = self._count(S.RUNNING)

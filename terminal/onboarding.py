@@ -114,7 +114,7 @@ async def _watched(session: Session, client: RunClient, run: str, limit: timedel
         seen = watcher.picture
         return session.trouble(simulated=seen.simulated) if seen is not None and not seen.ended else None
 
-    watcher = Watcher(client, run, trouble)
+    watcher = Watcher(client, run, trouble, starter=session.starter)
     left = await watcher.follow(limit)
     if left is Left.ENDED:
         await client.until_closed(run, CLOSE_PATIENCE)

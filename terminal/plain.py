@@ -11,6 +11,7 @@ from typing import Self
 from domain.models import TaskStatus
 from domain.picture import Picture
 from domain.report import Attention
+from terminal.remedies import STARTER, remedy
 from terminal.signs import mode_words
 from terminal.text import one_line, plain
 
@@ -24,7 +25,8 @@ TOLD = (TaskStatus.FAILED, TaskStatus.TIMED_OUT, TaskStatus.SKIPPED)
 class PlainLines:
     """Lines on stderr: at most one a second on how far the run is, and one for every task that failed or is skipped."""
 
-    def __init__(self) -> None:
+    def __init__(self, starter: str = STARTER) -> None:
+        self._starter = starter
         self._picture: Picture | None = None
         self._trouble: str | None = None
         self._told = dict.fromkeys(TOLD, 0)
@@ -56,7 +58,7 @@ class PlainLines:
             if found.kind not in {"failure", "stall"} and found not in self._asked:
                 self._asked.add(found)
                 what = one_line(": ".join(word for word in (found.task, found.what) if word), 200)
-                self.say(f"{picture.run} {found.kind.upper()} {what}; to go on: {plain(found.do)}")
+                self.say(f"{picture.run} {found.kind.upper()} {what}; to go on: {remedy(found, self._starter)}")
         self.tick()
 
     def say(self, words: str) -> None:

@@ -34,7 +34,7 @@ async def result(
     picture = await client.picture(run)
     session.check_current(client, picture)
     if wait and not picture.ended:
-        watcher = Watcher(client, run, lambda: session.trouble(simulated=picture.simulated))
+        watcher = Watcher(client, run, lambda: session.trouble(simulated=picture.simulated), starter=session.starter)
         if await watcher.follow(limit) is Left.DETACHED:
             return Exit.INTERRUPTED
         picture = watcher.picture or picture

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from domain.picture import Picture
 from terminal.live import LiveView
+from terminal.remedies import STARTER
 
 AGAIN, CLOCK = 0.5, 1.0
 """Seconds between two frames at least when there is news, and at most when there is none."""
@@ -29,8 +30,8 @@ WHOLE = 10.0
 class LiveScreen:
     """The other screen of a terminal, from the first look to the end."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, starter: str = STARTER) -> None:
+        self._console, self._starter = console, starter
         self._picture: Picture | None = None
         self._trouble: str | None = None
         self._notice: str | None = None
@@ -99,7 +100,10 @@ class LiveScreen:
         if now - self._whole_at >= WHOLE:
             self._size = (0, 0)
         size = self._console.size
-        lines = LiveView(self._picture, datetime.now(UTC), trouble=self._trouble, notice=self._notice).lines(*size)
+        view = LiveView(
+            self._picture, datetime.now(UTC), trouble=self._trouble, notice=self._notice, starter=self._starter
+        )
+        lines = view.lines(*size)
         if size != self._size:
             self._lines, self._whole_at, out = [], now, ["\x1b[2J"]
         else:

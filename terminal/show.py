@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from domain.models import TaskStatus
-from domain.report import Attention, Report, TaskReport
+from domain.report import Report, TaskReport
 from domain.waits import Wait
+from terminal.remedies import STARTER, remedy
 from terminal.rows import wait_text
 from terminal.show_cost import cost_cell, cost_lines, plan_cost
 from terminal.show_reuse import reuse_lines
@@ -48,7 +49,7 @@ FIRST = (
 """Which tasks of a large run are listed before which."""
 
 
-def show_report(console: Console, report: Report, *, hints: list[str], starter: str = "./starter.py") -> None:
+def show_report(console: Console, report: Report, *, hints: list[str], starter: str = STARTER) -> None:
     """The report for a person: the tasks, then the text that the run was for, then what to do next."""
     console.print()
     shown = listed(report)
@@ -174,9 +175,3 @@ def _ask_for_attention(console: Console, report: Report, starter: str) -> None:
         names = ", ".join(found.task for found in failed if found.task) or "not everything was done"
         console.print(Text(f"  failure  {one_line(names, 300)}"), soft_wrap=True)
         console.print(Text(f"    {remedy(failed[0], starter)}", "dim"), soft_wrap=True)
-
-
-def remedy(found: Attention, starter: str) -> str:
-    """What to do, as it is typed; what no command can do is a sentence."""
-    typed = found.kind in {"approval", "right", "failure", "stall"}
-    return f"{starter} {plain(found.do)}" if typed else plain(found.do)

@@ -50,10 +50,11 @@ class Watcher:
         run: str,
         trouble: Callable[[], str | None],
         *,
+        starter: str,
         tell: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         self._client, self._run, self._trouble = client, run, trouble
-        self._front = JsonLines(tell) if tell is not None else _front()
+        self._front = JsonLines(tell) if tell is not None else _front(starter)
         self._pressed = asyncio.Event()
         self._sent_away = asyncio.Event()
         self.picture: Picture | None = None
@@ -129,10 +130,11 @@ class Watcher:
         self._pressed.set()
 
 
-def _front() -> LiveScreen | PlainLines:
+def _front(starter: str) -> LiveScreen | PlainLines:
     """A live view only where it can be painted and taken away again."""
     console = Console(stderr=True)
-    return LiveScreen(console) if sys.stderr.isatty() and not console.is_dumb_terminal else PlainLines()
+    paints = sys.stderr.isatty() and not console.is_dumb_terminal
+    return LiveScreen(console, starter) if paints else PlainLines(starter)
 
 
 @contextmanager

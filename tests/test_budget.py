@@ -9,10 +9,13 @@ from functools import partial
 
 import pytest
 from conftest import Bench, Run, eventually
+from temporalio.common import SearchAttributeKey
 from test_crashes import Home
 from test_crashes import home as home  # noqa: PLC0414  a fixture of that file
 
+import attributes
 from domain import purse
+from domain.consent import dollars
 from domain.course import Course
 from domain.events import EventType
 from domain.models import Plan, RunStatus, TaskStatus, Usage
@@ -113,6 +116,11 @@ async def test_a_cap_of_ten_calls_holds_for_fifty_tasks(payer: Payer, simulator:
     assert (summary.status, Decimal(summary.cost_usd or 0)) == (RunStatus.BUDGET_STOPPED, report.cost.actual_usd)
     types = [event.type for event in await run.events()]
     assert types.count(EventType.BUDGET_LOW) == types.count(EventType.BUDGET_STOPPED) == 1
+    (attention,) = report.attention
+    assert (attention.kind, attention.do) == ("budget", f"retry {run.id} --budget USD")
+    assert attention.what == f"the budget of {dollars(payer.budget)} does not cover what is left"
+    described = await run.closed()
+    assert described.typed_search_attributes[SearchAttributeKey.for_keyword(attributes.STATUS)] == "BUDGET_STOPPED"
 
 
 async def test_the_books_are_carried_through_continue_as_new(payer: Payer, simulator: Simulator) -> None:

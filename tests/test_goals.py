@@ -165,7 +165,7 @@ async def test_a_plan_that_will_likely_cost_more_than_the_budget_is_not_begun(cr
     (task,) = report.tasks
     assert (task.status, task.error.type if task.error else None) == (TaskStatus.FAILED, "PlanTooDear")
     (attention,) = report.attention
-    assert (attention.kind, attention.task, attention.do) == ("budget", "plan", f"retry {run.id} --budget USD")
+    assert (attention.kind, attention.task, attention.do) == ("budget", None, f"retry {run.id} --budget USD")
     assert re.match(r"the plan will likely cost \$\d\.\d\d, and the budget is \$0\.70", attention.what or "")
     (told,) = await words_of_planner(crew.client, await crew.client.picture(run.id))
     assert "and the budget is $0.70" in told

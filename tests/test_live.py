@@ -373,7 +373,7 @@ def test_a_question_is_told_with_the_command_that_answers_it() -> None:
     asked(told)
 
     assert "waits for approval, expires in 1h00m" in told.line("a", 140)
-    assert "For you: approve the-run a" in told.lines()
+    assert "For you: ./starter.py approve the-run a" in told.lines()
     text = report_text(told, 140)
     assert "approval  a: Shall we?" in text
     assert "./starter.py approve the-run a" in text
