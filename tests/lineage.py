@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from conftest import Run, eventually
-from temporalio.client import WorkflowHandle, WorkflowHistoryEventFilterType
+from temporalio.client import WorkflowExecutionStatus, WorkflowHandle, WorkflowHistoryEventFilterType
 
 from workflows.supervisor import SupervisorWorkflow
 
@@ -23,6 +23,8 @@ async def chain_of(run: Run) -> list[WorkflowHandle[Any, Any]]:
 
 async def _successor_of(handle: WorkflowHandle[Any, Any]) -> str:
     """The id of the next run; nothing when this one is the last."""
+    if (await handle.describe()).status is not WorkflowExecutionStatus.CONTINUED_AS_NEW:
+        return ""
     end = WorkflowHistoryEventFilterType.CLOSE_EVENT
     (last,) = [event async for event in handle.fetch_history_events(event_filter_type=end)]
     return last.workflow_execution_continued_as_new_event_attributes.new_execution_run_id
