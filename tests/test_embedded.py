@@ -221,6 +221,23 @@ async def test_only_the_process_that_was_meant_is_stopped(home: Path) -> None:
     assert Stub(home, READY).find() is None
 
 
+async def test_a_service_that_has_not_told_its_pid_yet_is_stopped_all_the_same(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever gives up in the moment of a launch must neither leave the process behind nor wait for its own end."""
+    monkeypatch.setattr(services, "WRITE_PID_THEN_BECOME", f"sleep 0.3; {services.WRITE_PID_THEN_BECOME}")
+    monkeypatch.setattr(Stub, "stop_seconds", 30.0)
+    stub = Stub(home, READY)
+    assert stub._launch()
+    assert stub._mine is not None
+    child = services._children[stub._mine]
+
+    assert await stub.stop(only=stub._mine)
+
+    assert child.returncode == -signal.SIGTERM
+    assert not stub.is_held()
+
+
 def test_ports_are_remembered_unless_taken(tmp_path: Path) -> None:
     first = choose_ports(tmp_path / "ports.json", ("a", "b"))
     assert set(first.values()) < set(OURS), "none that Temporal's server may take for itself"

@@ -10,6 +10,7 @@ from typing import Any
 
 import obstore
 import pytest
+from conftest import Bench
 from plans import START
 
 import event_log
@@ -18,6 +19,7 @@ from domain.event_filter import EVERYTHING, Wanted
 from domain.events import Event, EventType, timestamp
 from domain.offsets import Offsets
 from event_log import NOWHERE, Batch, EventLog, look_again
+from reader import RunReader
 from sealing import Keyring, WrongKey
 from store import Store, StoreError, StoreUnavailable, open_store
 
@@ -294,6 +296,22 @@ async def test_a_store_that_is_away_for_a_moment_ends_no_subscription(
 
         assert await take(batches, 1) == ["a/1"]
     assert troubles == ("The store cannot be read (Weather). It is asked again.",)
+
+
+async def test_what_is_written_while_the_log_of_a_run_is_read_is_in_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run has told the store, and has it no more when it is asked: the store is read after that."""
+    run = await bench.start("tasks: [{id: a, agent: hand, prompt: Go.}]")  # nobody works on it
+
+    async def written_meanwhile(_: RunReader, id: str) -> tuple[Event, ...]:
+        await tell(bench.store, id, 1, 2)
+        return ()
+
+    monkeypatch.setattr(RunReader, "_unwritten", written_meanwhile)
+
+    assert [event.number for event in await run.events()] == [1, 2]
+    await run.handle.terminate()
 
 
 # --- readers with a name ---
