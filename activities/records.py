@@ -58,10 +58,11 @@ class RecordActivities:
 
         To the trail first: nothing is shown that does not stand there. What was cut short between is done again.
         """
-        await self._check(request.run)
-        head = await self._trail.append(request.run, request.head, request.events)
-        await self._store.append_events(request.run, request.events, await self._family(request.run))
-        return EventsReply(head=head)
+        async with beating(Pulse(step="events")):
+            await self._check(request.run)
+            head = await self._trail.append(request.run, request.head, request.events)
+            await self._store.append_events(request.run, request.events, await self._family(request.run))
+            return EventsReply(head=head)
 
     @activity.defn(name=SETTLE)
     async def settle(self, request: SettleRequest) -> SettleReply:

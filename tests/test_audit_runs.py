@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import hashlib
 import io
@@ -21,7 +22,7 @@ from test_steering_commands import waits_for
 
 from audit_trail import AuditTrail
 from audits import Audits, Verdict
-from domain.audit import Broken, Record
+from domain.audit import Broken, Head, Record
 from domain.events import Event, EventType
 from domain.models import RunStatus
 from domain.registry import Registry
@@ -81,6 +82,39 @@ def _tokens(tokens: dict[str, int]) -> tuple[int, int]:
 
 def is_of(record: Record, event: Event) -> bool:
     return record.tells(event) and record.data == event.data
+
+
+async def test_a_cancel_while_events_are_written_begins_no_second_batch_with_them(
+    crew: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that is slow to write them would come after the longer batch, and cut off the trail."""
+    begun, append = list[int](), AuditTrail.append
+    held, released = asyncio.Event(), asyncio.Event()
+
+    async def slow_once(trail: AuditTrail, run: str, head: Head | None, events: tuple[Event, ...]) -> Head:
+        begun.append(events[0].number)
+        if any((event.type, event.task) == (EventType.TASK_COMPLETED, "quick") for event in events):
+            held.set()
+            await released.wait()
+        return await append(trail, run, head, events)
+
+    monkeypatch.setattr(AuditTrail, "append", slow_once)
+    crew.simulator.script([{"when": {"task": "stuck"}, "then": {"fault": "hang_before_headers"}}])
+    run = await crew.start(
+        "defaults: {agent: hand}\ntasks: [{id: stuck, prompt: Go.}, {id: quick, prompt: Go.}]", continue_after=1
+    )
+
+    async def stuck_is_cancelled() -> bool:
+        return (await run.children()).get("stuck") == "CANCELED"
+
+    await held.wait()
+    await run.client.cancel(run.id)
+    await eventually(stuck_is_cancelled)
+    released.set()
+    await run.closed()
+
+    assert len(begun) == len(set(begun))
+    assert (await verdict_on(run, crew.store)).fault is None
 
 
 async def test_a_trail_has_all_that_happened_and_is_anchored(crew: Bench, tmp_path: Path) -> None:

@@ -18,8 +18,11 @@ with workflow.unsafe.imports_passed_through():
 class Journal:
     """Keeps events until the store has them. The history grows with batches, not with events or readers."""
 
-    def __init__(self, run: str, on_written: Callable[[], None], head: Head | None = None) -> None:
+    def __init__(
+        self, run: str, on_written: Callable[[], None], head: Head | None = None, *, before_0_7: bool = False
+    ) -> None:
         self._run = run
+        self._before_0_7 = before_0_7
         self.head = head
         """That of the audit trail, as far as it was written: the anchor of what stands in the store."""
         self._on_written = on_written
@@ -51,10 +54,18 @@ class Journal:
         return True
 
     async def write_all(self) -> None:
-        """Write everything, now."""
+        """Write everything, now.
+
+        A cancel ends the wait, never the write: the next batch would begin with the same event while the worker that
+        has not heard of it still writes this one, and the shorter of the two, coming last, would cut off the trail.
+        """
         await workflow.wait_condition(lambda: self._writer is None)
         while self._unwritten:
-            await self._write()
+            if self._before_0_7:
+                await self._write()
+            else:
+                self._writer = asyncio.create_task(self._write())
+                await asyncio.shield(self._writer)
 
     async def _write(self) -> None:
         batch = tuple(self._unwritten[: policies.BATCH])
@@ -64,7 +75,8 @@ class Journal:
                 EventsRequest(run=self._run, events=batch, head=self.head),
                 result_type=EventsReply,
                 task_queue=control_queue(workflow.info().task_queue),
-                start_to_close_timeout=policies.RECORD_TIMEOUT,
+                start_to_close_timeout=policies.WRITE_TIMEOUT,
+                heartbeat_timeout=policies.HEARTBEAT_TIMEOUT,
                 retry_policy=policies.CONTROL_RETRY,
                 summary=f"events {batch[0].number} to {batch[-1].number}",
             )

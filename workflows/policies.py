@@ -31,7 +31,11 @@ CANCEL_ON_ITS_WAY = timedelta(seconds=5)
 """How long a task that the door stopped waits for its own cancel, so that it closes as cancelled."""
 
 RECORD_TIMEOUT = timedelta(minutes=1)
-"""Writing a batch of events: one file."""
+"""Settling the account of a task: a few files."""
+
+WRITE_TIMEOUT = timedelta(minutes=10)
+"""Writing a batch of events: one file. The first of a run that an older release began takes the log so far into the
+trail, segment by segment, from a bucket perhaps. It beats meanwhile."""
 
 GROW_TIMEOUT = timedelta(minutes=10)
 """Making a plan of ten thousand tasks of another one, on a slow machine. It beats meanwhile."""

@@ -44,6 +44,9 @@ SINCE_0_6 = "steps of 0.6.0"
 
 And since which a run starts no more tasks than the server keeps up with."""
 
+SINCE_0_7 = "steps of 0.7.0"
+"""The patch since which a cancel does not interrupt the writing of events."""
+
 Fact = Callable[[Progress, datetime], Step]
 """Something that happened, as the step it makes of any progress."""
 
@@ -75,7 +78,8 @@ class SupervisorWorkflow(Helm):
         self._settlements = Settlements(self._run, self._hear_cost)
         self._growths = Growths(self._run, self._hear_growth)
         self._alarm = Alarm()
-        self._journal = Journal(self._run, on_written=self._alarm.ring, head=input.audit)
+        before_0_7 = not workflow.patched(SINCE_0_7)
+        self._journal = Journal(self._run, on_written=self._alarm.ring, head=input.audit, before_0_7=before_0_7)
         self._window = Window(self._run, input, self._course, self._progress)
         self._steady = not self._course.chart.before_0_6
         self._held_back = False
