@@ -16,6 +16,7 @@ from domain.notation import (
     FormName,
     Id,
     Item,
+    ItemName,
     Label,
     LatencyName,
     Line,
@@ -67,11 +68,12 @@ class ListForm(Form):
 
 
 class SourceForm(Form):
-    """`for_each: {from: TASK, max: N, at_once: N}`: one task per item of the list that a task answers with."""
+    """`for_each: {from: TASK, max: N, at_once: N, label: item}`: one task per item of the list that a task makes."""
 
     source: Annotated[Text, Field(alias="from")]
     max: Annotated[int | None, NotNothing, Field(ge=1, le=500)] = None
     at_once: Annotated[Concurrency | None, NotNothing] = None
+    label: Annotated[ItemName | None, NotNothing] = None
 
     @property
     def most(self) -> int:

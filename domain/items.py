@@ -1,6 +1,7 @@
 """A fan-out over a list that a task has made: the task that stood for it becomes one task per item.
 
-An item is the text of another agent. It stands in prompts as data, and in ids only where it is short and plain.
+An item is the text of another agent. It stands in prompts as data, and in ids only where it is short and plain, and
+where the plan does not have its tasks go by number.
 """
 
 from __future__ import annotations
@@ -109,8 +110,9 @@ def _unfenced(text: str) -> str:
 def _sprouts(fan: Task, items: Iterable[str], taken: set[str]) -> Iterator[Task]:
     """The tasks that a fan-out stands for."""
     seen = {same(id) for id in taken}
+    numbered = fan.each is not None and fan.each.numbered
     for number, item in enumerate(items, start=1):
-        id = _id(fan.id, number, item, seen)
+        id = _id(fan.id, str(number) if numbered else _label(number, item), seen)
         approval = fan.approval
         if approval is not None and fan.each is not None and fan.each.ask:
             approval = approval.model_copy(update={"ask": item.join(fan.each.ask)[:MAX_QUESTION]})
@@ -119,12 +121,16 @@ def _sprouts(fan: Task, items: Iterable[str], taken: set[str]) -> Iterator[Task]
         yield fan.model_copy(update=update)
 
 
-def _id(fan: str, number: int, item: str, seen: set[str]) -> str:
-    """The id of one task: its item where that can stand there, else its number; one that is there already counts on."""
+def _label(number: int, item: str) -> str:
+    """What a task goes by: its item where that can stand in an id, else its number."""
     try:
-        label = item_label(item) if len(item) <= LABEL_MOST else str(number)
+        return item_label(item) if len(item) <= LABEL_MOST else str(number)
     except Mistake:
-        label = str(number)
+        return str(number)
+
+
+def _id(fan: str, label: str, seen: set[str]) -> str:
+    """The id of one task. One that is there already counts on."""
     for again in count(1):
         id = f"{fan}[{label}]" if again == 1 else f"{fan}[{label} #{again}]"
         if same(id) not in seen:

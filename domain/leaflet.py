@@ -61,11 +61,12 @@ def _is_goal(plan: Plan) -> bool:
 def _updates(run: str, plan: Plan) -> list[str]:
     """The steering verbs as updates, with inputs to copy."""
     asked = next((task.id for task in plan.tasks if task.approval is not None), plan.tasks[0].id if plan.tasks else "")
+    money = json.dumps({"budget_usd": "5", "by": "your name"})
     command = f'temporal workflow update execute --workflow-id {run} --name pause --input \'{{"by": "me"}}\''
     return [
         "**Steering on this page: *Send an Update***",
         f"- `pause`, `resume`: {code(json.dumps({'by': 'your name', 'note': 'why'}))}",
-        f"- `set`: {code(json.dumps({'max_concurrency': 8, 'by': 'your name'}))}",
+        f"- `set`: {code(json.dumps({'max_concurrency': 8, 'by': 'your name'}))}, or {code(money)}",
         f"- `approve`, `reject`, `skip`, `retry`: {update_input(asked)}",
         f"- The same by Temporal's own command: {code(command, 400)}",
     ]

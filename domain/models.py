@@ -264,6 +264,8 @@ class Each(Value):
     most: int
     at_once: Annotated[int | None, Unsaid] = None
     """How many of its tasks may be at work at once."""
+    numbered: Annotated[bool, Unsaid] = False
+    """Whether its tasks go by number: ids can be read by more people than items."""
     ask: Annotated[tuple[str, ...], Unsaid] = ()
     """The question of its approval, as the texts between which the item stands."""
 

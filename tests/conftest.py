@@ -15,7 +15,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from domain.report import Report
 from domain.runs import RunSummary
 from embedded import down, up
 from folder import PlanFolder
+from prices import priced
 from runtime import Settings, connect, load_settings
 from simulator.config import Config
 from simulator.server import Simulator
@@ -238,8 +239,11 @@ class Bench:
             yield
         await model.close()
 
-    async def start(self, plan: str, *, id: str | None = None, continue_after: int | None = None) -> Run:
+    async def start(
+        self, plan: str, *, id: str | None = None, continue_after: int | None = None, with_prices: bool = False
+    ) -> Run:
         planned = plan_from_text(plan, file="test.yaml", registry=self._registry, folder=self.folder)
+        planned = replace(planned, plan=priced(planned.plan)) if with_prices else planned
         run = await self.client.submit(planned, id=id, simulated=True, queue=self.queue, continue_after=continue_after)
         return Run(run, self.client, self.temporal)
 

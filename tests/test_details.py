@@ -293,9 +293,10 @@ def test_the_inputs_to_copy_are_those_that_the_updates_take() -> None:
     text = run_details("night-1", plan.model_copy(update={"tasks": (plan.tasks[0], asked)}), simulated=True)
 
     *spans, command = re.findall(r"`([^`]*\{[^`]*)`", text)
-    steering, setting, tasks = (json.loads(span) for span in spans)
+    steering, setting, money, tasks = (json.loads(span) for span in spans)
     assert Steering.model_validate(steering).note == "why"
     assert Setting.model_validate(setting).max_concurrency == 8
+    assert Setting.model_validate(money).budget_usd == 5
     assert TaskSteering.model_validate(tasks).tasks == ("publish",)
     words = shlex.split(command)
     assert words[:4] == ["temporal", "workflow", "update", "execute"]

@@ -91,6 +91,35 @@ def test_items_take_the_place_of_the_task_that_stood_for_them(registry: Registry
     assert withdrawn(found, ["other"]) == found
 
 
+def test_tasks_can_go_by_number(registry: Registry) -> None:
+    """Then no word of an item is in an id; it stands in prompt, payload and question as ever."""
+    numbered = PLAN.replace("at_once: 2", "at_once: 2, label: number")
+    plan = plan_of(numbered, registry)
+
+    found = grown(plan, plan.tasks[0], items("b", "2", "b")).plan
+
+    new = [task for task in found.tasks if task.fan == "each"]
+    assert [(task.id, task.item) for task in new] == [("each[1]", "b"), ("each[2]", "2"), ("each[3]", "b")]
+    assert new[0].payload["about"] == "the b!"
+    assert new[0].approval is not None
+    assert new[0].approval.ask == "Look at b?"
+    assert [need.task for need in found.tasks[-1].needs] == ["each[1]", "each[2]", "each[3]", "other"]
+    assert withdrawn(found, ["list"]) == plan
+    again = plan_of(numbered.replace("sum it up", "sum it up well"), registry)
+    change = changed(found, again, {"each[1]": "is at work"}, {"list": items("b", "2", "b")})
+    assert (change.difference.added, change.difference.edited, change.refused) == ((), ("sum",), ())
+
+
+def test_a_plan_that_says_nothing_of_numbers_is_written_as_before(registry: Registry) -> None:
+    """By the hash of what was written a paid answer is found again; and items are the names that are not said."""
+    plan = plan_of(PLAN, registry)
+
+    assert plan == plan_of(PLAN.replace("at_once: 2", "at_once: 2, label: item"), registry)
+    assert plan.tasks[2].each is not None
+    assert set(plan.tasks[2].each.model_dump(mode="json")) == {"source", "most", "at_once", "ask"}
+    assert Plan.model_validate_json(plan.model_dump_json()) == plan
+
+
 @given(st.lists(st.text(min_size=1, max_size=80).filter(str.strip), min_size=1, max_size=9))
 def test_any_list_makes_a_valid_plan(texts: list[str]) -> None:
     """Whatever an agent writes: ids are safe and unique, items stay what they are, the graph stays one."""
@@ -162,6 +191,7 @@ def test_a_file_with_the_fan_out_is_the_plan_that_has_grown(registry: Registry) 
         ("{from: many}", "'many' makes no list by itself: it stands for several tasks"),
         ("{from: list, max: 501}", "must be at most 500"),
         ("{from: list, most: 5}", "unknown key 'most'"),
+        ("{from: list, label: name}", "'for_each.label' must be item or number"),
         ("{from: shaped}", "'each' fans out over its list, and 'schema' has none"),
     ],
 )

@@ -84,6 +84,7 @@ def test_a_wrong_plan_does_not_pass(wrong: dict[str, Any]) -> None:
     [
         {"for_each": ["a", 7]},
         {"for_each": {"files": "*.md"}},
+        {"for_each": {"from": "b", "max": 9, "at_once": 2, "label": "number"}},
         {"capability": "writing"},
         {"capability": ["writing", "research"]},
         {"needs": ["b"]},

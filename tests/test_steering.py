@@ -241,7 +241,8 @@ tasks:
   - {id: long, prompt: Go., timeout: 10m}
   - {id: pay, prompt: Go., approval: true}
   - {id: sue, prompt: Go., approval: true}
-"""
+""",
+        with_prices=True,
     )
     await run.until(lambda picture: picture.census.failed == 1 and picture.census.waiting == 2)
 
@@ -249,6 +250,7 @@ tasks:
     assert "paused" in await by_command(run, "pause")
     assert "resumed" in await by_command(run, "resume", {"by": "ann", "note": "why"})
     assert "max_concurrency is 8" in await by_command(run, "set", {"max_concurrency": 8, "by": "ann"})
+    assert "the budget is $5" in await by_command(run, "set", {"budget_usd": "5", "by": "ann"})
     assert "does again bad" in await by_command(run, "retry", {"tasks": ["bad"], "by": "ann"})
     assert "approved pay" in await by_command(run, "approve", {"tasks": ["pay"], "note": "why", "by": "ann"})
     assert "rejected sue" in await by_command(run, "reject", {"tasks": ["sue"], "note": "why", "by": "ann"})

@@ -97,7 +97,11 @@ class Builder:
             return {}
         ask = templates.around_items(checked.question)
         each = Each(
-            source=awaits.source, most=awaits.most, at_once=awaits.at_once, ask=tuple(ask) if len(ask) > 1 else ()
+            source=awaits.source,
+            most=awaits.most,
+            at_once=awaits.at_once,
+            numbered=awaits.label == "number",
+            ask=tuple(ask) if len(ask) > 1 else (),
         )
         prompt, approval = templates.left_open(checked.prompt, ITEM), self._approval(checked, "(item)")
         return {"prompt": prompt, "payload": values, "approval": approval, "each": each}
