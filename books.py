@@ -42,6 +42,11 @@ class Line:
         return self.answer is not None
 
     @property
+    def is_settled(self) -> bool:
+        """Whether it is known what came of it."""
+        return self.answer is not None or self.setback is not None
+
+    @property
     def start(self) -> str:
         """The start of the task that it counts for."""
         return self.intent.start if self.setback is None else self.setback.start
@@ -126,10 +131,6 @@ class Books:
 
         return tuple(line.call for line in lines if line.was_sent and is_told_now(line))
 
-    async def calls_of_agent(self, run: str, agent: str) -> tuple[Spent, ...]:
-        """Every call that an agent, by name and version, has made or is about to make in a run that goes on."""
-        return tuple([line.spent for line in await self._lines(run) if line.intent.agent == agent])
-
     async def calls_of_run(self, run: str) -> dict[str, tuple[Spent, ...]]:
         """By task, every call of a run that will make no more: it is closed, and who intends one later makes none."""
         await self._store.record(f"{run}/{CLOSED}", {"closed": True})
@@ -158,19 +159,22 @@ class Books:
 
     async def _lines(self, place: str) -> list[Line]:
         """The requests in the order in which they were intended."""
+        names = await self.names(place)
+        found = [line for content, there in names.items() for line in await self.of_call(content, there)]
+        return sorted(found, key=lambda line: line.intent.at)
+
+    async def names(self, place: str) -> dict[str, list[str]]:
+        """The places of all calls below a place, and under which names something is written down of each."""
         names: defaultdict[str, list[str]] = defaultdict(list)
         for key in await self._store.records(place):
             content, _, name = key.rpartition("/")
             names[content].append(name)
-        found: list[Line] = []
-        for content, there in names.items():
-            given = (name.removeprefix("intent-") for name in there if name.startswith("intent-"))
-            numbers = [int(number) for number in given if number.isdecimal()]
-            found += await self._of_call(content, sorted(numbers))
-        return sorted(found, key=lambda line: line.intent.at)
+        return names
 
-    async def _of_call(self, content: str, numbers: list[int]) -> list[Line]:
+    async def of_call(self, content: str, names: list[str]) -> list[Line]:
         """The requests of one logical call. One whose intent is damaged costs what its neighbours may cost."""
+        given = (name.removeprefix("intent-") for name in names if name.startswith("intent-"))
+        numbers = sorted(int(number) for number in given if number.isdecimal())
         answer = await self._read(Kept, f"{content}/completion")
         intents = [await self._read(Intent, f"{content}/intent-{number}") for number in numbers]
         known = [intent for intent in intents if intent is not None]

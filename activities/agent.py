@@ -46,6 +46,7 @@ from activities.pulse import Pulse, beating
 from activities.region import OtherRegion, check_region
 from activities.register_desk import RegisterDesk
 from activities.room import RESERVE
+from activities.spending import Spending
 from activities.summaries import Summaries
 from books import Books
 from domain.models import Answered, Call, Failed, Outcome, Parked, Stopped, Try, ref_of
@@ -88,7 +89,9 @@ class AgentActivities:
             meter=meter,
             keeper=self._keeper,
             lookout=lookout,
-            permission=Permission(RegisterDesk(store), self._briefs, Books(store), region=region, governed=governed),
+            permission=Permission(
+                RegisterDesk(store), self._briefs, Spending(Books(store)), region=region, governed=governed
+            ),
             reserve=reserve,
         )
         self._checks = Checks(self._briefs, self._keeper)

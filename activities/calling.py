@@ -164,7 +164,7 @@ class Calls:
         turn_away(await self._gate.permission(request.run, request.chain))
         self._turn_away_at_a_wall(attempt)
         await self._turn_away_without_room()
-        await self._permission.check(attempt)
+        await self._permission.check(attempt, intent)
         if hold.is_late():
             raise TooLate(intent)
         if pulse.is_lost:

@@ -30,13 +30,14 @@ def decision_for(
     simulated: bool,
     stakes: Sequence[Stake] = (),
     daily: Decimal | None = None,
+    unforeseen: int = 0,
 ) -> Consent:
     """What interface, caps and settings say to an estimate.
 
     A cap of a task or an agent is looked at as the budget is. That a day may not cover it is told, and no more: the run
-    goes on on the next.
+    goes on on the next. Unforeseen are tasks that an agent may add while it runs: no estimate has them.
     """
-    found = _by_the_whole(estimate, budget=budget, ask_above=ask_above, simulated=simulated)
+    found = _by_the_whole(estimate, budget=budget, ask_above=ask_above, simulated=simulated, unforeseen=unforeseen)
     if found.decision == "refuse" or estimate.usd is None:
         return found
     if (refusal := next(filter(None, map(_refusal, stakes)), None)) is not None:
@@ -61,12 +62,14 @@ def _most(stake: Stake) -> str:
     return f"at most {stake.whose} could cost {dollars(stake.high)}, and its budget_usd is {dollars(stake.most)}"
 
 
-def _by_the_whole(estimate: Estimate, *, budget: Decimal | None, ask_above: Decimal, simulated: bool) -> Consent:
+def _by_the_whole(
+    estimate: Estimate, *, budget: Decimal | None, ask_above: Decimal, simulated: bool, unforeseen: int
+) -> Consent:
     """What interface and settings say to an estimate.
 
     A budget is the consent of whoever set it, for a simulated run as well. Without one a person is asked above a
-    threshold, when there is money to spend. Where money is limited, every model must have a price: who asks has
-    checked that (`PriceList.check`).
+    threshold, and where nobody can know the cost beforehand, when there is money to spend. Where money is limited,
+    every model must have a price: who asks has checked that (`PriceList.check`).
     """
     if estimate.usd is None:
         return Consent(decision="run", why=f"there is no price for {_listed(estimate.unpriced)}, and nothing is spent")
@@ -78,6 +81,10 @@ def _by_the_whole(estimate: Estimate, *, budget: Decimal | None, ask_above: Deci
     if likely > ask_above:
         above = f"it will likely cost {dollars(likely)}, more than ask_above_usd ({dollars(ask_above)})"
         return Consent(decision="ask", why=above)
+    if unforeseen:
+        most = f"{unforeseen:,} {'task' if unforeseen == 1 else 'tasks'}"
+        grown = f"an agent may add up to {most} to it (replan), and nobody knows yet what they will cost"
+        return Consent(decision="ask", why=grown)
     return Consent(decision="run", why=f"it will likely cost {dollars(likely)}, not more than {dollars(ask_above)}")
 
 

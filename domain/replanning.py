@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from pydantic import JsonValue
 
@@ -80,6 +80,11 @@ SCHEMA: dict[str, JsonValue] = {
 def is_replan(task: Task) -> bool:
     """Whether it is one of these."""
     return task.grows is not None and task.grows.is_replan
+
+
+def most_added(tasks: Iterable[Task]) -> int:
+    """How many tasks may be added to a plan of these by agents that look at it while it runs."""
+    return sum(task.grows.max_tasks or 0 for task in tasks if task.grows is not None and task.grows.is_replan)
 
 
 def assignment(most: int) -> str:

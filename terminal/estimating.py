@@ -18,6 +18,7 @@ from domain.forecast import Outlook
 from domain.models import Plan
 from domain.planning import Planned
 from domain.prices import UnknownPrice
+from domain.replanning import most_added
 from domain.stakes import stakes_of
 from experience import recent_experience
 from runtime import Mode, Settings
@@ -71,6 +72,7 @@ async def offer_for(
         simulated=mode is Mode.SIMULATED,
         stakes=[*stakes_of(plan, found)],
         daily=settings.daily_usd,
+        unforeseen=most_added(task for task in plan.tasks if task.id not in kept),
     )
     return Offer(found, decision)
 

@@ -51,6 +51,23 @@ def test_what_is_decided(likely: str, high: str, budget: str | None, simulated: 
     assert (found.decision, found.why) == (decision, why)
 
 
+@pytest.mark.parametrize(
+    ("budget", "simulated", "decision"), [(None, False, "ask"), (None, True, "run"), ("2", False, "run")]
+)
+def test_tasks_that_an_agent_may_add_are_asked_about_where_no_budget_holds_them(
+    budget: str | None, simulated: bool, decision: str
+) -> None:
+    limit = Decimal(budget) if budget is not None else None
+
+    found = decision_for(
+        estimate("0", "0.01", "1"), budget=limit, ask_above=Decimal("0.50"), simulated=simulated, unforeseen=4
+    )
+
+    assert found.decision == decision
+    asked = "an agent may add up to 4 tasks to it (replan), and nobody knows yet what they will cost"
+    assert (found.why == asked) == (decision == "ask")
+
+
 @settings(deadline=None)
 @given(spreads, st.none() | amounts, amounts, st.booleans())
 def test_nothing_starts_unasked_that_will_likely_cost_more_than_is_allowed(

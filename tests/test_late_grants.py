@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -13,15 +14,19 @@ from typing import Any
 import pytest
 from conftest import eventually
 from counter import LANE, Counter
-from doorway import Doorway, opened
+from doorway import HAIKU, MAX_TOKENS, Doorway, opened
 
 from activities import calling, pulse
 from activities.gate import Standing
 from activities.meter import Hold, OpenMeter, Wish
 from activities.quota_meter import QuotaMeter
 from domain.models import Answered, Outcome
+from domain.prices import Price, PriceList
 from domain.quota.terms import Limits, Terms
 from domain.quota.view import view_of
+from domain.register import Verb
+from domain.rights import Rights, Role
+from registers import Registers
 from simulator.server import Simulator
 from store import Store, open_store
 
@@ -129,6 +134,30 @@ async def test_an_intent_whose_grant_is_too_late_serves_for_the_next(slow: Doorw
     assert (outcome.attempts, outcome.tries) == (1, ())
     assert slow.gate.permissions >= 2
     assert await intents(slow) == ["completion", "intent-1"]
+
+
+async def test_an_intent_that_serves_for_the_next_grant_is_not_counted_twice(
+    simulator: Simulator, tmp_path: Path
+) -> None:
+    """A role was taken, and what money is left is just enough for this one call at its worst."""
+    SlowStore.slow = 1
+    store = open_store(str(tmp_path / "store"))
+    rates = Price(input=Decimal(0), output=Decimal(200), cache_read=Decimal(0), cache_write=Decimal(0))
+    rights = Rights(models=("*",), data=("*",), budget_usd=rates.output * MAX_TOKENS / 1_000_000)
+    means: dict[str, Any] = {
+        "rights": rights,
+        "roles": (Role(name="rich", rights=Rights(budget_usd=Decimal(50))),),
+        "prices": PriceList(source="test", date="2026-01-01", models={HAIKU: rates}),
+    }
+    await Registers(store).add(Verb.ROLE_TAKEN, "ant", None, by="mo", data={"role": "rich"})
+    async with (
+        QuotaMeter(Counter(), TERMS) as meter,
+        opened(SlowStore(store.objects, store.location), simulator.url, meter=meter, **means) as door,
+    ):
+        outcome = await door.answered()
+
+        assert (outcome.attempts, door.gate.permissions >= 2) == (1, True)
+        assert await intents(door) == ["completion", "intent-1"]
 
 
 async def test_an_intent_that_no_call_has_followed_costs_nothing(slow: Doorway) -> None:

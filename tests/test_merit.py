@@ -12,6 +12,7 @@ from domain.merit import Merits, RunRecord, Work, WorkLine
 from domain.models import Agent
 from domain.registry import Registry
 from domain.values import Usage
+from terminal.show_agents import work_words
 
 
 def agent(name: str, *capabilities: str) -> Agent:
@@ -87,6 +88,22 @@ def test_lines_of_one_agent_add_up_by_capability() -> None:
 
     assert by == {"x": 2, "y": 3, None: 4}
     assert (merits.of("a@1").tasks, merits.of("nobody").tasks) == (7, 0)
+
+
+def test_verdicts_of_reviews_add_up_are_told_and_decide_nothing() -> None:
+    """A task that was rejected once and then accepted has succeeded: that counts, as for those whom nobody reviews."""
+    done = line("a", 2, 2).work
+    judged = [done.model_copy(update={"reviewed": count, "accepted": accepted}) for count, accepted in ((3, 1), (2, 1))]
+    records = [
+        RunRecord(run=f"r{n}", simulated=False, lines=(WorkLine(agent="a@1", capabilities=("x",), work=work),))
+        for n, work in enumerate(judged)
+    ]
+    merits = Merits([*records, RunRecord(run="r", simulated=False, lines=(line("b", 4, 4),))])
+
+    assert (merits.of("a@1").reviewed, merits.of("a@1").accepted) == (5, 2)
+    assert work_words(merits.of("a@1")) == "4 tasks, 100% well, 2.0 s and $1.00 each, 2 of 5 accepted in reviews"
+    assert "reviews" not in work_words(merits.of("b@1"))
+    assert [each.name for each in merits.best_first([agent("a"), agent("b")], ["x"])] == ["a", "b"]
 
 
 def test_a_registry_goes_by_the_record_only_where_that_is_wanted_and_after_how_well_an_agent_fits() -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from domain.steering import TaskSteering
 from domain.step import Step
 from folder import PlanFolder
 from prices import price_list
+from terminal.commands import main
 
 REGISTRY = registry_from_text(
     """
@@ -361,3 +363,32 @@ async def test_a_change_of_what_is_at_work_is_refused_whole(crew: Bench) -> None
     assert error is not None
     assert error.type == "NotGrown"
     assert re.search(r"'other' (has ended SUCCEEDED|is at work): it cannot be changed", error.message)
+
+
+# By the command line
+
+
+@pytest.mark.parametrize(("replan", "budget", "decision"), [(True, "", "ask"), (True, "5", "run"), (False, "", "run")])
+def test_a_live_run_that_may_grow_and_has_no_budget_is_asked_about(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    replan: bool,
+    budget: str,
+    decision: str,
+) -> None:
+    """It is likely cheap, but what may be added to it is in no estimate. Nothing is started, and no folder is made."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "not-a-key")
+    monkeypatch.setenv("NIGHTCREW_ASK_ABOVE_USD", "100")
+    file, home = tmp_path / "plan.yaml", tmp_path / "fresh"
+    heads = ["replan: {after: [a], max_tasks: 4}"] * replan + [f"budget_usd: {budget}"] * bool(budget)
+    file.write_text("\n".join([*heads, "tasks: [{id: a, agent: writer, prompt: Say hello.}]"]))
+
+    assert main(["--home", str(home), "estimate", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["decision"] == decision
+    if decision == "ask":
+        assert main(["--home", str(home), "run", str(file)]) == 6
+        told = capsys.readouterr().err
+        assert "An agent may add up to 4 tasks to it (replan), and nobody knows yet what they will cost." in told
+        assert "--yes starts it all the same. So does a --budget, which it must keep to." in told
+    assert not home.exists()

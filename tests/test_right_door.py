@@ -116,6 +116,38 @@ async def test_a_role_that_is_taken_takes_its_money(simulator: Simulator, store:
         await door.answered("d")
 
 
+class CountingStore(Store):
+    """A store that knows which entries of its ledger were read."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store.objects, store.location)
+        self.read: list[str] = []
+
+    async def recorded(self, key: str) -> dict[str, Any] | None:
+        self.read.append(key)
+        return await super().recorded(key)
+
+
+async def test_what_calls_have_cost_that_came_to_their_end_is_read_once(simulator: Simulator, store: Store) -> None:
+    """A run has tens of thousands of entries, and the grant of quota that a call holds does not keep."""
+    counting = CountingStore(store)
+    rights = ALL.model_copy(update={"budget_usd": Decimal("0.50")})
+    rich = Role(name="rich", rights=Rights(budget_usd=Decimal(50)))
+    async with opened(counting, simulator.url, rights=rights, roles=(rich,), prices=PRICES) as door:
+        await asyncio.gather(*(door.answered("a", step=step) for step in range(1, 10)))
+        await act(store, Verb.ROLE_TAKEN, role="rich")
+        before = {key.rpartition("/")[0] for key in await store.records("run")}
+        counting.read.clear()
+
+        await door.answered("b")
+        first = [key for key in counting.read if key.rpartition("/")[0] in before]
+        counting.read.clear()
+        await door.answered("c")
+        again = [key for key in counting.read if key.rpartition("/")[0] in before]
+
+    assert (len(before), len(first), again) == (9, 3 * 9, [])
+
+
 async def test_what_does_not_concern_the_call_does_not_stop_it(simulator: Simulator, door: Doorway) -> None:
     await act(door.store, Verb.WITHDRAWN, right="models", pattern="claude-opus-*")
     await act(door.store, Verb.WITHDRAWN, right="data", pattern="files:secret*")
