@@ -1,7 +1,8 @@
 """A hundred texts, and some more, that want to be more than text: what any of them changes is a bug.
 
 A new place where text of models or users goes, or a new thing that text must not change, is added to
-`test_injections.py`; a new trick is added here. Each is different, and none has a NUL, which no YAML takes.
+`test_injections.py`, or to `test_injected_plans.py` where plans are made and changed; a new trick is added here.
+Each is different, and none has a NUL, which no YAML takes.
 """
 
 from __future__ import annotations

@@ -15,13 +15,14 @@ from pydantic import BaseModel, ValidationError
 from temporalio.api.common.v1 import Payloads
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHistory
-from test_histories import PLACE, RECORDED, read
+from test_histories import PLACE, RECORDED, RELEASES, known_to, read
 
 from activities.contract import (
     APPEND_EVENTS,
     AWAIT_TASKS,
     CLOSE_RUN,
     DRAW,
+    GROW_PLAN,
     QUOTA_BANK,
     RUN_AGENT,
     SETTLE,
@@ -29,11 +30,14 @@ from activities.contract import (
     AwaitRequest,
     CloseRequest,
     EventsRequest,
+    GrowRequest,
     SettleRequest,
 )
+from domain.amendments import Change
 from domain.quota.bank import Bank
 from domain.quota.words import Ask
 from domain.runs import RunInput, TaskInput
+from domain.steering import Setting, Steering, TaskSteering
 from payloads import DATA_CONVERTER
 
 READS: dict[str, type[BaseModel]] = {
@@ -42,10 +46,15 @@ READS: dict[str, type[BaseModel]] = {
     APPEND_EVENTS: EventsRequest,
     SETTLE: SettleRequest,
     CLOSE_RUN: CloseRequest,
+    GROW_PLAN: GrowRequest,
     "SupervisorWorkflow": RunInput,
     "TaskWorkflow": TaskInput,
     QUOTA_BANK: Bank,
     DRAW: Ask,
+    **dict.fromkeys(("pause", "resume"), Steering),
+    **dict.fromkeys(("approve", "reject", "skip", "retry"), TaskSteering),
+    "set": Setting,
+    "change": Change,
 }
 """What each of them takes, by its name in Temporal."""
 
@@ -82,7 +91,13 @@ async def loaded(content: dict[str, Any]) -> Counter[str]:
     return found
 
 
-RELEASES = sorted({file.parent.name for file in RECORDED})
+SINCE = {
+    "0.1.0": {RUN_AGENT, AWAIT_TASKS, APPEND_EVENTS, CLOSE_RUN, "SupervisorWorkflow", "TaskWorkflow", "pause"},
+    "0.3.0": {"set", "approve", "reject", "skip", "retry"},
+    "0.4.0": {QUOTA_BANK},
+    "0.7.0": {GROW_PLAN, "change"},
+}
+"""What a release has sent, by the first one that did."""
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -92,7 +107,7 @@ async def test_everything_that_a_release_has_sent_loads(release: str) -> None:
         if file.parent.name == release:
             found += await loaded(read(file))
 
-    assert {RUN_AGENT, AWAIT_TASKS, APPEND_EVENTS, CLOSE_RUN, "SupervisorWorkflow", "TaskWorkflow"} <= found.keys()
+    assert known_to(release, SINCE) <= found.keys()
 
 
 def test_the_release_of_today_was_recorded() -> None:
