@@ -16,6 +16,7 @@ from domain.growing import Grown, NotGrown, edited, grown
 from domain.growths import Growth
 from domain.models import Plan
 from domain.progress import outline_of
+from payloads import PayloadTooLarge, check_size
 from store import Store, StoreUnavailable
 
 log = structlog.get_logger()
@@ -53,7 +54,9 @@ class GrowActivities:
         # In a thread: of ten thousand tasks it takes seconds, and heartbeats go on.
         found = await asyncio.to_thread(grown, plan, task, text, request.over)
         growth = Growth(base_ref=request.plan_ref, over=request.over, idle=dict(found.idle))
-        return growth.model_copy(update={"amendment": await self._kept(request, plan, found)})
+        growth = growth.model_copy(update={"amendment": await self._kept(request, plan, found)})
+        await asyncio.to_thread(_check_size, growth)
+        return growth
 
     def _refused(self, request: GrowRequest, why: str) -> Growth:
         return Growth(base_ref=request.plan_ref, over=request.over, refused=why[:MESSAGE_LIMIT])
@@ -67,3 +70,11 @@ class GrowActivities:
             outline=outline_of(found.plan),
             edited=edited(plan, found.plan),
         )
+
+
+def _check_size(growth: Growth) -> None:
+    """Refuse what Temporal would not carry, as submit does: it would be worked out, and refused, again and again."""
+    try:
+        check_size("the plan's outline", growth)
+    except PayloadTooLarge as too_large:
+        raise NotGrown(f"the plan would be too large: {too_large}") from None

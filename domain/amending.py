@@ -103,20 +103,25 @@ def _check(old: Chart, new: Chart, draft: Draft, concerned: Iterable[str]) -> No
     if new.outline.mode is not old.outline.mode:
         raise Unfitting("the mode of a run cannot be changed")
     for id in concerned:
-        if (how := _started(draft, id)) is not None:
+        if (how := _started(old, draft, id)) is not None:
             verb = "changed" if id in new.tasks else "removed"
             raise Unfitting(f"{id!r} {how}: it cannot be {verb}")
 
 
-def _started(draft: Draft, id: str) -> str | None:
+def _started(old: Chart, draft: Draft, id: str) -> str | None:
     """Whether a task has started, in words."""
     if id in draft.active:
         return "is at work"
     if id in draft.ended:
         return f"has ended {draft.ended[id].status}"
-    if id in draft.begun or id in draft.rounds:
+    if id in draft.begun or (id in draft.rounds and not _stands_for_others(old, id)):
         return "has started"  # it waits, and goes on
     return None
+
+
+def _stands_for_others(chart: Chart, id: str) -> bool:
+    """Whether it stands for the tasks of a fan-out: then it is never done, also when it is retried with its list."""
+    return chart.tasks[id].source is not None
 
 
 def _forget(old: Chart, draft: Draft, id: str) -> None:
@@ -126,6 +131,8 @@ def _forget(old: Chart, draft: Draft, id: str) -> None:
     draft.approved.pop(id, None)
     for kept in draft.notes, draft.walled, draft.walls:
         kept.pop(id, None)
+    if _stands_for_others(old, id):  # of any other task they tell what was answered before from what will be
+        draft.rounds.pop(id, None)
 
 
 def _rank_anew(old: Chart, new: Chart, draft: Draft) -> None:

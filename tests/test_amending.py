@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plans import AGENTS, START, Draw, Moment, Voyage, answered, outline, outlines, plan_of, tasks_of
+from plans import AGENTS, START, Draw, Moment, Voyage, answered, failed, outline, outlines, plan_of, tasks_of
 
 from domain.amendments import Amendment, Change
 from domain.course import Course
@@ -237,19 +237,24 @@ def test_the_event_tells_who_changed_what() -> None:
 ITEMS = Grows(kind="items")
 
 
-def growing() -> tuple[Course, Progress]:
-    """A run whose first task has answered with a list, over which another one fans out."""
-    plan = outline({"list": {}, "each": {"list": Policy.REQUIRE}, "sum": {"each": Policy.OPTIONAL}})
-    first, fan, last = plan.tasks
-    tasks = first.model_copy(update={"grows": ITEMS}), fan.model_copy(update={"source": "list"}), last
+def listing(**beside: dict[str, Policy]) -> tuple[Course, Progress]:
+    """A run whose first task is at work on a list, over which another one fans out."""
+    plan = outline({"list": {}, "each": {"list": Policy.REQUIRE}, "sum": {"each": Policy.OPTIONAL}, **beside})
+    first, fan, *rest = plan.tasks
+    tasks = first.model_copy(update={"grows": ITEMS}), fan.model_copy(update={"source": "list"}), *rest
     course = Course(plan.model_copy(update={"tasks": tasks}), plan_ref="old")
-    progress = course.launch(course.begin(START).progress, START).progress
+    return course, course.launch(course.begin(START).progress, START).progress
+
+
+def growing() -> tuple[Course, Progress]:
+    """The same when the list is made."""
+    course, progress = listing()
     return course, course.result(progress, "list", answered(), START).progress
 
 
-def grown_outline(*items: str) -> Outline:
+def grown_outline(*items: str, **beside: dict[str, Policy]) -> Outline:
     needs = {"list": {}, **{item: {"list": Policy.REQUIRE} for item in items}}
-    plan = outline({**needs, "sum": dict.fromkeys(items, Policy.OPTIONAL)})
+    plan = outline({**needs, "sum": dict.fromkeys(items, Policy.OPTIONAL), **beside})
     return plan.model_copy(update={"tasks": (plan.tasks[0].model_copy(update={"grows": ITEMS}), *plan.tasks[1:])})
 
 
@@ -269,6 +274,41 @@ def test_a_task_ends_when_the_plan_has_grown_by_its_answer() -> None:
     ]
     assert step.progress.unmet == {"sum": 2}
     assert course.launch(step.progress, START).starts == ("each[a]", "each[b]")
+
+
+def retried_list() -> tuple[Course, Progress]:
+    """The list has failed, its fan-out was skipped, and a person has both done again: the list is at work once more."""
+    course, progress = listing(beside={})
+    progress = course.result(progress, "list", failed(), START).progress
+    assert progress.ended["each"].status is TaskStatus.SKIPPED
+    progress = Requests(course.chart).retry(progress, TaskSteering(by="ann", tasks=("list",)), START).progress
+    return course, course.launch(progress, START).progress
+
+
+def test_a_list_that_is_made_at_the_second_try_grows_the_plan() -> None:
+    """Who stands for a fan-out was retried with its list, and was never done: its tasks take its place, and start."""
+    course, progress = retried_list()
+    progress = course.result(progress, "list", answered(), START).progress
+
+    amendment = Amendment(plan_ref="new", base_ref="old", outline=grown_outline("each[a]", "each[b]", beside={}))
+    step = course.grown(progress, "list", Growth(base_ref="old", amendment=amendment), START)
+    course.adopt(amendment)
+
+    assert step.progress.ended["list"].status is TaskStatus.SUCCEEDED
+    assert course.launch(step.progress, START).starts == ("each[a]", "each[b]")
+    assert step.progress.rounds.keys() <= course.chart.tasks.keys()
+    assert step.progress.rounds["list"] == 1
+
+
+def test_a_task_that_was_done_again_is_still_not_removed() -> None:
+    """Only who stands for a fan-out may go: any other has been paid for."""
+    course, progress = listing(beside={}, after={"beside": Policy.REQUIRE})
+    progress = course.result(progress, "beside", failed(), START).progress
+    progress = Requests(course.chart).retry(progress, TaskSteering(by="ann", tasks=("beside",)), START).progress
+    without = {"list": {}, "sum": {"list": Policy.OPTIONAL}, "beside": {}}
+
+    with pytest.raises(Refused, match="'after' has started: it cannot be removed"):
+        changed(course, progress, outline(without))
 
 
 def test_an_answer_that_cannot_be_used_is_a_failure_with_its_text() -> None:

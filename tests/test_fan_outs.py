@@ -89,6 +89,26 @@ async def test_a_list_that_is_too_long_is_a_failure_before_it_is_paid_for(crew: 
     assert asked(crew) == Counter({"list": 2})
 
 
+async def test_a_list_that_is_made_at_the_second_try_fans_out(crew: Bench) -> None:
+    """It failed, and its fan-out was skipped; a retry asks for it once more, and the items are done."""
+    made = {"answer": json.dumps({"items": ["a", "b"]})}
+    crew.simulator.script(
+        [
+            {"when": {"task": "list", "nth": 1}, "then": {"stop_reason": "refusal"}},
+            {"when": {"task": "list"}, "then": made},
+        ]
+    )
+    run = await crew.start(PLAN + "  - {id: beside, prompt: Beside., approval: true}\n")  # so that the run is open
+    await run.until(lambda picture: picture.tasks["sum"].status is TaskStatus.SKIPPED)
+
+    await run.client.retry(run.id, ["list"], by="ann")
+    await run.client.approve(run.id, ["beside"], by="ann")
+    report = await run.report()
+
+    assert (report.status, report.census.succeeded) == (RunStatus.COMPLETED, 5)
+    assert asked(crew) == Counter({"list": 2, "each[a]": 1, "each[b]": 1, "sum": 1, "beside": 1})
+
+
 async def test_a_list_without_items_skips_the_fan_out(crew: Bench) -> None:
     """There is nothing to do, and that is told; who can do without goes on."""
     answers(crew)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,13 +15,19 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType as HistoryEvent
 from temporalio.api.enums.v1 import WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent as Recorded
+from temporalio.testing import ActivityEnvironment
 
+from activities.contract import GrowRequest
+from activities.growing import GrowActivities
 from domain.carrying import packed, unpacked
 from domain.models import Agent, Form, Need, Plan, RunStatus, Task, TaskStatus
-from domain.planning import Planned
+from domain.planning import Planned, plan_from_text
 from domain.progress import Ended, Outline, Progress, outline_of
+from domain.registry import Registry
 from domain.runs import RunInput
+from folder import PlanFolder
 from payloads import PAYLOAD_LIMIT, PayloadTooLarge, encoded_size
+from store import open_store
 
 MOON = "🌙"
 """Four bytes, and a quarter of a token to the simulator: the way to megabytes within max_tokens."""
@@ -164,6 +172,45 @@ async def test_a_plan_that_cannot_travel_is_refused_by_name(bench: Bench) -> Non
 
     assert await bench.store.manifest("too-large") is None
     assert [run async for run in bench.temporal.list_workflows("WorkflowId = 'too-large'")] == []
+
+
+GROWING = """
+name: growing
+defaults: {agent: hand}
+tasks:
+  - {id: list, prompt: List them.}
+"""
+FAN = """  - {id: NAME, for_each: {from: list, max: 500}, prompt: "Look at {{ item }}."}
+"""
+VIEW = """  - {id: NAME, needs: [NEEDS], prompt: Of all of them.}
+"""
+
+
+@pytest.mark.parametrize(("views", "fits"), [(1, True), (20, False)])
+async def test_a_plan_that_grows_beyond_what_can_travel_is_refused_in_words(
+    tmp_path: Path, registry: Registry, views: int, fits: bool
+) -> None:
+    """As submit refuses it: adopted, its run could never begin a new history, nor could its growth be told."""
+    fans = [f"fan-{number}" for number in range(8)]
+    text = GROWING + "".join(FAN.replace("NAME", fan) for fan in fans)
+    text += "".join(VIEW.replace("NAME", f"view-{n}").replace("NEEDS", ", ".join(fans)) for n in range(views))
+    plan = plan_from_text(text, file="test.yaml", registry=registry, folder=PlanFolder(tmp_path)).plan
+    items = [secrets.token_hex(27) for _ in range(500)]
+    store = open_store(str(tmp_path))
+    await store.put_manifest("run", {"run": "run"})
+    request = GrowRequest(
+        run="run",
+        plan_ref=await store.put_artifact(plan.model_dump_json().encode()),
+        task="list",
+        output_ref=await store.put_artifact(json.dumps({"items": items}).encode()),
+    )
+
+    growth = await ActivityEnvironment().run(GrowActivities(store).grow_plan, request)
+
+    assert (growth.amendment is not None, growth.refused is None) == (fits, fits)
+    assert encoded_size(growth) < PAYLOAD_LIMIT
+    if not fits:
+        assert str(growth.refused).startswith('the plan would be too large: "the plan\'s outline" is ')
 
 
 async def test_what_is_started_at_once_fits_one_workflow_task(bench: Bench) -> None:

@@ -419,11 +419,13 @@ tasks:
 
 async def goal(bench: Bench, save: Save) -> None:
     """A planner makes the plan: its first proposal goes back, the second one is run."""
-    left, right = ({"id": id, "agent": "hand", "prompt": "Look.", "needs": []} for id in ("left", "right"))
+    sides: list[dict[str, Any]] = [
+        {"id": id, "agent": "hand", "prompt": "Look.", "needs": []} for id in ("left", "right")
+    ]
     both = {"id": "both", "agent": "hand", "prompt": "Gather.", "needs": ["left", "right"], "merge": True}
     wrong, good = (
         json.dumps({"why": "It has two sides.", "playbook": "", "params": [], "tasks": tasks})
-        for tasks in ([both], [left, right, both])
+        for tasks in ([both], [*sides, both])
     )
     bench.simulator.script(
         [
