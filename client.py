@@ -20,6 +20,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from domain import large
 from domain.amendments import Amendment, Change
 from domain.chart import at_work
 from domain.estimate import Estimate
@@ -42,16 +43,6 @@ from workflows.supervisor import SupervisorWorkflow
 from workflows.window import attributes_of
 
 __all__ = ["OtherPlan", "RunClient", "SteeringRefused", "UnknownRun"]
-
-LARGE = 1_000
-"""Tasks beyond which a run is large: whoever replays one of its histories needs more time for every event."""
-
-LARGE_HISTORY = 250
-"""Tasks that end in one history of a large run, so that it replays in a few seconds. Of others the server decides."""
-
-LARGE_PATIENCE = timedelta(seconds=30)
-"""How long a workflow task of a large run may take, 10 s by default. A replay that takes longer would begin again and
-again; and as long a worker that is lost in the middle of one is waited for."""
 
 UPDATE_TIMEOUT = timedelta(seconds=30)
 """An update needs a worker too, and is worth a longer wait."""
@@ -129,7 +120,7 @@ class RunClient(RunReader):
             plan_ref=await self._store.put_artifact(content),
             simulated=simulated,
             outline=outline_of(plan),
-            continue_after=continue_after or (LARGE_HISTORY if len(plan.tasks) > LARGE else None),
+            continue_after=continue_after or large.history_of(len(plan.tasks)),
             kept=dict(heritage.kept),
             attributes=True,
             before=heritage.before,
@@ -185,7 +176,7 @@ class RunClient(RunReader):
                 input,
                 id=run,
                 task_queue=queue,
-                task_timeout=LARGE_PATIENCE if len(plan.tasks) > LARGE else None,
+                task_timeout=large.patience_with(len(plan.tasks)),
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 memo={"plan_ref": input.plan_ref, "simulated": input.simulated},

@@ -28,7 +28,7 @@ class RunInput(Value):
     progress: Progress | Carried | None = None
     in_flight: tuple[str, ...] = ()
     continue_after: int | None = None
-    """Continue as new after so many tasks, where a test wants it sooner than the server suggests it."""
+    """Continue as new after so many tasks, where a large run or a test wants it sooner than the server suggests it."""
     kept: dict[str, Kept] = Field(default_factory=dict)
     """Tasks that need not be done, with how they ended in an earlier run. Continue-as-new has them in `progress`."""
     attributes: bool = False

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from pages import ROOT
 from plans import START, Voyage, outlines, plan_of
 from temporalio.client import WorkflowHistory
-from test_histories import RECORDED, read
-from test_old_payloads import RELEASES, sent
+from test_histories import RECORDED, RELEASES, read
+from test_old_payloads import sent
 
 from activities.contract import APPEND_EVENTS, EventsRequest
 from domain.event_types import TYPES, table

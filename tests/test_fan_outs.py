@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 from conftest import Bench, Run, eventually
 
+from domain import large
 from domain.events import EventType
 from domain.models import RunStatus, TaskStatus
 from domain.planning import plan_from_text
@@ -107,6 +108,24 @@ async def test_a_list_that_is_made_at_the_second_try_fans_out(crew: Bench) -> No
 
     assert (report.status, report.census.succeeded) == (RunStatus.COMPLETED, 5)
     assert asked(crew) == Counter({"list": 2, "each[a]": 1, "each[b]": 1, "sum": 1, "beside": 1})
+
+
+@pytest.mark.parametrize(("items", "histories", "seconds"), [(2, 1, {10}), (5, 2, {10, 30})])
+async def test_a_run_that_grows_large_gets_short_histories_and_time_to_replay_them(
+    crew: Bench, monkeypatch: pytest.MonkeyPatch, items: int, histories: int, seconds: set[int]
+) -> None:
+    """Like one that was submitted large: what is large is known when the list is made."""
+    monkeypatch.setattr(large, "LARGE", 4)
+    monkeypatch.setattr(large, "HISTORY", 4)
+    answers(crew, *map(str, range(items)))
+    run = await crew.start(PLAN)
+
+    assert (await run.report()).census.succeeded == items + 2
+    await run.closed()
+    assert len(await run.chain()) == histories
+    starts = [(await part.fetch_history()).events[0] for part in await run.chain()]
+    limits = [start.workflow_execution_started_event_attributes.workflow_task_timeout for start in starts]
+    assert {limit.ToSeconds() for limit in limits} == seconds
 
 
 async def test_a_list_without_items_skips_the_fan_out(crew: Bench) -> None:

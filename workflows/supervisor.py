@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError, CancelledError, is_cancelled
 
 with workflow.unsafe.imports_passed_through():
     from activities.contract import CLOSE_RUN, MESSAGE_LIMIT, CloseReply, CloseRequest, control_queue
-    from domain import carrying, purse
+    from domain import carrying, large, purse
     from domain.amendments import Amendment
     from domain.course import Course
     from domain.growths import Growth
@@ -156,11 +156,13 @@ class SupervisorWorkflow(Helm):
     def _adopt(self, amendment: Amendment) -> None:
         """Go on with another plan: what is started from now on is started from it, and it goes along to new histories.
 
-        The window looks at the course, which is the same one.
+        The window looks at the course, which is the same one. A run that has become large gets short histories like one
+        that was submitted large.
         """
         self._course.adopt(amendment)
         self.requests = Requests(self._course.chart)
-        adopted = {"plan_ref": amendment.plan_ref, "outline": amendment.outline}
+        after = self._input.continue_after or large.history_of(len(amendment.outline.tasks))
+        adopted = {"plan_ref": amendment.plan_ref, "outline": amendment.outline, "continue_after": after}
         self._input = self._input.model_copy(update=adopted)
 
     def _launch(self) -> None:
@@ -251,6 +253,7 @@ class SupervisorWorkflow(Helm):
         carried: dict[str, Any] = {"progress": progress, "in_flight": in_flight, "kept": {}, "audit": head}
         workflow.continue_as_new(
             self._input.model_copy(update=carried),
+            task_timeout=large.patience_with(len(self._input.outline.tasks)),  # it may have grown
             initial_versioning_behavior=self._next_version(),
             **self._window.carried(self._progress, head),
         )
