@@ -9,6 +9,7 @@ import os
 import sys
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -25,9 +26,9 @@ from embedded import Simulator, prepare_home
 from folder import PlanFolder
 from prices import priced
 from proof.disk import Disk
-from proof.evidence import Canary, Fault, Look
+from proof.evidence import LAST_WORDS, Canary, Fault, Look
 from proof.link import Link
-from proof.plans import PLANS, PROMPT_CANARY, SCRIPT, SECRET_CANARY
+from proof.plans import ATTEMPTS, PLANS, PROMPT_CANARY, SCRIPT, SECRET_CANARY
 from proof.processes import LinkedWorker, kill, started
 from runtime import ROOT, Mode, Settings, connect, load_settings, queue_of
 from store import open_store
@@ -110,7 +111,7 @@ class Grounds:
     def calls(self, run: str) -> int:
         """How many requests of a run the provider has seen."""
         before = next(started.calls_before for started in self.runs if started.run == run)
-        user = hashlib.sha256(run.encode()).hexdigest()[:32]  # what the provider is told of a run
+        user = _user(run)
         return sum(call["user"] == user for call in self.ask(f"/log?after={before}"))
 
     def _last_call(self) -> int:
@@ -122,6 +123,23 @@ class Grounds:
         """Start again what is down: the server, then who needs it."""
         for service in self.server, self.worker:
             await started(service)
+
+    async def spare(self, patience: float = PATIENCE) -> None:
+        """Wait until no task is in its last attempt: one more loss would end it as failed, and rightly so."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(patience):
+                while await self._last_attempts():
+                    await asyncio.sleep(0.2)
+
+    async def _last_attempts(self) -> bool:
+        store = open_store(self.settings.store)
+        asked = Counter((call["user"], call["task"]) for call in self.ask("/log?after=0"))
+        for run in self.runs:
+            user = _user(run.run)
+            often = {task for (who, task), calls in asked.items() if who == user and calls >= ATTEMPTS - 1}
+            if often and often - {event.task async for event in store.events(run.run) if event.type in LAST_WORDS}:
+                return True
+        return False
 
     async def all_closed(self, patience: float = PATIENCE) -> None:
         """Wait until every run has ended and the provider has nothing to do; whatever does not in time is left."""
@@ -222,6 +240,11 @@ async def grounds_at(
         grounds.ask("/script", SCRIPT)
         await started(worker)
         yield grounds
+
+
+def _user(run: str) -> str:
+    """What the provider is told of a run."""
+    return hashlib.sha256(run.encode()).hexdigest()[:32]
 
 
 def moment() -> float:

@@ -11,10 +11,13 @@ PROMPT_CANARY = "canaryprompt7q"
 SECRET_CANARY = "canarysecret7q"  # noqa: S105
 """What every process has in its environment where others have a key."""
 
-_HEAD = """
+ATTEMPTS = 4
+"""Calls of a task that may be lost or fail: a plan promises no more."""
+
+_HEAD = f"""
 agents:
-  - {name: hand, version: "1", capabilities: [work], model: claude-haiku-4-5, instructions: Do the task.}
-defaults: {agent: hand, timeout: 30s, attempts: 4, max_tokens: 200}
+  - {{name: hand, version: "1", capabilities: [work], model: claude-haiku-4-5, instructions: Do the task.}}
+defaults: {{agent: hand, timeout: 30s, attempts: {ATTEMPTS}, max_tokens: 200}}
 """
 
 _SMALL = f"""

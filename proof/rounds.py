@@ -142,6 +142,7 @@ async def _fight(grounds: Grounds, round: Round, seed: int) -> Tally:
         for plan in BESIDE:
             await grounds.submit(plan, round.again(seed))
     for each in round.strikes:
+        await grounds.spare()
         run = await grounds.submit(each.plan, each.again(seed))
         if await reached(grounds, run, each.at):
             await strike(grounds, each.kind)
