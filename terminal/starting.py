@@ -11,6 +11,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.text import Text
 from temporalio.service import RPCError
 
 import embedded
@@ -216,7 +218,8 @@ async def agree(session: Session, order: Order) -> Offer:
     offer = await offer_for(
         session.settings, order.planned, mode, budget=order.budget, agreed=order.agreed, kept=order.heritage.kept
     )
-    sys.stderr.write(f"{estimate_line(offer.estimate, mode)}\n")
+    line = Text(estimate_line(offer.estimate, mode))
+    Console(stderr=True).print(line, soft_wrap=not sys.stderr.isatty())
     known = order.id is not None and await exists(session.settings, order.id)
     if not (order.agreed or known):
         ask_for(offer)
