@@ -252,10 +252,9 @@ class Store:
             lines = [json.dumps(each.envelope, ensure_ascii=False) for each in told]
             key = f"runs/{_checked(run)}/events/{events[0].number:010}.jsonl"
             there = (await self._kept.settle(key, ("\n".join(lines) + "\n").encode())).splitlines()
-            alike = (_is_one(json.loads(ours), json.loads(theirs)) for ours, theirs in zip(lines, there, strict=False))
-            if len(there) <= len(lines) and all(alike):
+            if all(_is_one(json.loads(ours), json.loads(theirs)) for ours, theirs in zip(lines, there, strict=False)):
                 events = events[len(there) :]
-            else:  # a longer one, too: a run writes no batch before the one in front of it is answered
+            else:
                 await self._forget_from(run, events[0].number)
 
     async def _forget_from(self, run: str, number: int) -> None:
