@@ -11,6 +11,7 @@ for name in [name for name in os.environ if name.startswith(OTHERS)]:
 os.environ["TEMPORAL_CONFIG_FILE"] = os.devnull
 
 import asyncio
+import sys
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -28,6 +29,7 @@ from hypothesis import settings as hypothesis_settings
 from temporalio.api.enums.v1 import EventType as HistoryEvent
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowFailureError, WorkflowHandle
 from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker._workflow import _InterruptDeadlockError  # its only name
 
 from client import RunClient
 from domain.events import Event
@@ -54,6 +56,22 @@ ANY_PACE: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCh
 hypothesis_settings.register_profile("any machine", derandomize=True, **ANY_PACE)
 hypothesis_settings.register_profile("search", **ANY_PACE)
 hypothesis_settings.load_profile("any machine")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure() -> None:
+    """Let a step that Temporal interrupts after its 2 s on a busy machine be tried again, and fail no test.
+
+    The interrupt is raised wherever the step is: also in the middle of a destructor, where nobody can hear of it.
+    """
+    tell = sys.unraisablehook
+
+    def tell_others(raised: sys.UnraisableHookArgs) -> None:
+        if raised.exc_type is not _InterruptDeadlockError:
+            tell(raised)
+
+    sys.unraisablehook = tell_others
+
 
 AGENTS = """
 agents:
