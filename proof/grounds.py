@@ -125,19 +125,27 @@ class Grounds:
             await started(service)
 
     async def spare(self, patience: float = PATIENCE) -> None:
-        """Wait until no task is in its last attempt: one more loss would end it as failed, and rightly so."""
+        """Wait until no task is in its last attempt: one more loss would end it as failed, and rightly so.
+
+        On a machine so busy that what was killed does not come to a call before the next fault, wait for that, too.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(patience):
-                while await self._last_attempts():
+                while await self._at_their_last():
                     await asyncio.sleep(0.2)
 
-    async def _last_attempts(self) -> bool:
+    async def _at_their_last(self) -> bool:
         store = open_store(self.settings.store)
         asked = Counter((call["user"], call["task"]) for call in self.ask("/log?after=0"))
+        recent = self.faults[-(ATTEMPTS - 1) :]
         for run in self.runs:
-            user = _user(run.run)
+            log = [event async for event in store.events(run.run)]
+            if log and log[-1].type == "run.completed":
+                continue
+            user, ended = _user(run.run), {event.task for event in log if event.type in LAST_WORDS}
             often = {task for (who, task), calls in asked.items() if who == user and calls >= ATTEMPTS - 1}
-            if often and often - {event.task async for event in store.events(run.run) if event.type in LAST_WORDS}:
+            silent = len(recent) == ATTEMPTS - 1 and log and log[-1].time.timestamp() < recent[0].began
+            if often - ended or silent:
                 return True
         return False
 
