@@ -6,9 +6,11 @@ however often a batch of events is written, what stands there first is the trail
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 import obstore
 from obstore.exceptions import BaseError
@@ -98,6 +100,10 @@ class AuditTrail:
         """Keep a list of what was read, under its hash."""
         await self._kept.settle(_reads_place(run, ref), content)
 
+    async def put_beside(self, run: str, calls: list[dict[str, Any]]) -> None:
+        """Keep what the ledger had of calls that the trail does not tell of. Who came first has had more of it."""
+        await self._kept.create(_beside_place(run), json.dumps(calls, ensure_ascii=False).encode())
+
     # Reading
 
     async def runs(self) -> list[str]:
@@ -141,6 +147,12 @@ class AuditTrail:
         except StoreError:
             return b""
 
+    async def beside(self, run: str) -> list[dict[str, Any]]:
+        """The calls that were kept beside the trail, when the ledger of the run went."""
+        content = await self._kept.standing(_beside_place(run))
+        found: list[dict[str, Any]] = json.loads(content or b"[]")
+        return found
+
     async def everything(self, run: str) -> list[str]:
         """All places of a trail."""
         return sorted(await self.store.listed(_folder(run)))
@@ -162,6 +174,10 @@ def _place(run: str, number: int) -> str:
 
 def _reads_place(run: str, ref: str) -> str:
     return f"{_folder(run)}reads/{ref.removeprefix('sha256:')}.json"
+
+
+def _beside_place(run: str) -> str:
+    return f"{_folder(run)}beside/calls.json"
 
 
 def _first_number(path: str) -> int:

@@ -14,12 +14,17 @@ from domain.events import Event, EventType
 from domain.models import ref_of
 from reader import Anchorage, RunReader, UnknownRun
 from store import Store, StoreError
+from untold import Untold
 
 LAST_WORDS = {EventType.TASK_COMPLETED.value, EventType.TASK_FAILED.value, EventType.TASK_SKIPPED.value}
 
 
 class NoTrail(Exception):
     """The run has none."""
+
+    def __init__(self, run: str) -> None:
+        why = "it ran before 0.7.0, was terminated before the first batch of it, or its trail was pruned"
+        super().__init__(f"The run {run} has no audit trail: {why}.")
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,8 @@ class Verdict:
     anchorage: Anchorage
     superseded: int
     """Segments that gave way when an older database was restored, and are kept aside."""
+    untold: int
+    """Calls that stand in the ledger alone: those of a run that was ended from outside, or goes on."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,7 @@ class Audits:
     def __init__(self, reader: RunReader, store: Store) -> None:
         self._reader, self._store = reader, store
         self._trail = AuditTrail(store)
+        self._untold = Untold(store)
 
     async def resolve(self, words: str) -> str:
         """The run that is meant; its trail may be all that is left of it."""
@@ -75,10 +83,13 @@ class Audits:
 
     async def lines(self, run: str) -> list[bytes]:
         """The lines of a trail as they stand; `NoTrail` when there are none."""
-        lines = await self._trail.lines(run)
-        if not lines:
-            raise NoTrail(f"The run {run} has no audit trail: it ran before 0.7.0, or its trail was pruned.")
+        if not (lines := await self._trail.lines(run)):
+            raise NoTrail(run)
         return lines
+
+    async def unreadable(self, run: str) -> int:
+        """How many lines of a trail are no records: they are in no list of them."""
+        return sum(record_of(line) is None for line in await self._trail.lines(run))
 
     async def verify(self, run: str) -> Verdict:
         """Whether a trail is as it was written, by itself and by what Temporal and the event log know of it."""
@@ -96,6 +107,7 @@ class Audits:
             or _tail_fault(records, logged),
             anchorage=anchorage,
             superseded=len(superseded),
+            untold=len(await self._untold.calls(run, records)),
         )
 
     async def _chain_fault(
@@ -138,13 +150,21 @@ class Audits:
     # What was done
 
     async def of_run(self, run: str, agent: str | None, since: datetime | None) -> list[Seen]:
-        """The records of a run; of an agent its calls, its refusals, and how its tasks have ended."""
-        records = [record for line in await self.lines(run) if (record := record_of(line)) is not None]
+        """The records of a run and, behind them, calls that only the ledger knows.
+
+        Of an agent its calls, its refusals, and how its tasks have ended.
+        """
+        lines = await self._trail.lines(run)
+        records = [record for line in lines if (record := record_of(line)) is not None]
+        untold = await self._untold.calls(run, records)
+        if not lines and not untold:
+            raise NoTrail(run)
         shown = [record for record in records if agent is None or _is_by(record, agent)]
         if agent is not None:
             tasks = {record.task for record in shown if record.type == EventType.CALL_MADE}
             ends = [record for record in records if record.type in LAST_WORDS and record.task in tasks]
             shown = sorted((*shown, *ends), key=lambda record: record.number)
+        shown.extend(record for record in untold if agent is None or _is_by(record, agent))
         return [
             Seen(run, record, await self._reads(run, record)) for record in shown if since is None or record.at >= since
         ]
@@ -189,12 +209,19 @@ class Audits:
 
     async def _may_go(self, run: str, before: datetime) -> bool:
         records = await self._trail.records(run)
-        if not records or records[-1].at >= before:
+        if (last := await self._last(run, records)) is None or last >= before:
             return False
         anchorage = await self._reader.anchorage(run)
         if anchorage.answered:
             return anchorage.closed
-        return records[-1].type == EventType.RUN_COMPLETED
+        return bool(records) and records[-1].type == EventType.RUN_COMPLETED
+
+    async def _last(self, run: str, records: Sequence[Record]) -> datetime | None:
+        """When a trail says something last. Of one that was never begun there may be calls that `prune` has kept."""
+        if records:
+            return records[-1].at
+        kept = [datetime.fromisoformat(str(each["data"]["at"])) for each in await self._trail.beside(run)]
+        return max(kept, default=None)
 
 
 def _tail_fault(records: Sequence[Record], logged: Sequence[Event]) -> Fault | None:

@@ -20,6 +20,10 @@ class ReaderRefused(Exception):
     """Nothing is read under this name: why, in a sentence."""
 
 
+class NoReaderName(ReaderRefused):
+    """It is no name."""
+
+
 class Bookmark:
     """The place of one reader, in the hands of the process that reads."""
 
@@ -32,7 +36,7 @@ class Bookmark:
         """Go on where the reader of this name was; one that is not known begins at the start."""
         if not READER.fullmatch(name):
             message = f"{name!r} is no name for a reader: letters, digits, - and _, 64 at most, and not - or _ first"
-            raise ReaderRefused(f"{message}.")
+            raise NoReaderName(f"{message}.")
         await store.claim()
         place = await place_of(store, name)
         mine = Bookmark(store, name, dict(place.runs) if place is not None else {})

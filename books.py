@@ -1,21 +1,26 @@
 """The books: what the calls of one step of a task have cost, as the ledger has it, whoever made them.
 
 A task that ends normally tells that itself. They are asked when it could not, and before a call that must be covered;
-of a whole run, when that was ended from outside and is to be done again.
+of a whole run, when that was ended from outside and is looked at or done again, or when somebody asks what it did.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from domain.models import Account, Call, Spent
-from entries import NEVER_SENT, NOBODY, Intent, Kept, Setback, step_key
+from entries import NEVER_SENT, NOBODY, Intent, Kept, Setback, step_key, task_key
 from store import Store, StoreError
 
 CLOSED = "closed"
 """The entry that says that the account of a step, or of a whole run, was made up."""
+
+AT_ONCE = 32
+"""Calls whose entries are read at the same time, and tasks whose calls are looked for one by one."""
 
 NOBODY_KNOWS = "WorkerLost"
 """Why a request brought no answer of which nobody wrote down what it came to."""
@@ -133,24 +138,38 @@ class Books:
 
     async def calls_of_run(self, run: str) -> dict[str, tuple[Spent, ...]]:
         """By task, every call of a run that will make no more: it is closed, and who intends one later makes none."""
-        await self._store.record(f"{run}/{CLOSED}", {"closed": True})
+        await self.close_run(run)
         found: dict[str, tuple[Spent, ...]] = {}
         for line in await self._lines(run):
             found[line.intent.task] = (*found.get(line.intent.task, ()), line.spent)
         return found
 
+    async def requests(self, run: str) -> list[Line]:
+        """Every request of a run that was sent, as far as anybody knows, in the order in which they were intended."""
+        return [line for line in await self._lines(run) if line.was_sent]
+
     async def account(self, run: str, task: str, step: int) -> Account:
         """All that is known of a step that is over. It is closed first: whoever intends a call later makes none."""
+        await self.close(run, task, step)
+        return _account(await self._lines(step_key(run, task, step)))
+
+    async def accounts(self, run: str, tasks: Collection[str]) -> dict[str, Account]:
+        """The same of those of these tasks that made calls, in whatever step. Nothing is closed: who reads, may look.
+
+        Of the others nothing is read: a run may have made tens of thousands of calls, and be looked at often.
+        """
+        found: defaultdict[str, list[Line]] = defaultdict(list)
+        for line in await self._lines_of(await self._names_of_tasks(run, tasks)):
+            found[line.intent.task].append(line)
+        return {task: _account(lines) for task, lines in found.items()}
+
+    async def close(self, run: str, task: str, step: int) -> None:
+        """Make up the account of a step: whoever intends a call in it later makes none."""
         await self._store.record(f"{step_key(run, task, step)}/{CLOSED}", {"closed": True})
-        lines = await self._lines(step_key(run, task, step))
-        cut = [line.setback for line in lines if line.setback is not None and line.setback.output_ref is not None]
-        return Account(
-            calls=tuple(line.spent for line in lines),
-            attempts=max((line.intent.attempt for line in lines), default=0),
-            output_ref=cut[-1].output_ref if cut else None,
-            output_bytes=cut[-1].output_bytes if cut else 0,
-            requests=tuple(line.call for line in lines if line.was_sent),
-        )
+
+    async def close_run(self, run: str) -> None:
+        """The same for all steps of a run that is over."""
+        await self._store.record(f"{run}/{CLOSED}", {"closed": True})
 
     async def is_closed(self, run: str, task: str, step: int) -> bool:
         """Whether the account of a step was made up. Who has written an intent before it was is in that account."""
@@ -159,9 +178,20 @@ class Books:
 
     async def _lines(self, place: str) -> list[Line]:
         """The requests in the order in which they were intended."""
-        names = await self.names(place)
-        found = [line for content, there in names.items() for line in await self.of_call(content, there)]
-        return sorted(found, key=lambda line: line.intent.at)
+        return await self._lines_of(await self.names(place))
+
+    async def _lines_of(self, names: Mapping[str, list[str]]) -> list[Line]:
+        calls = await self.of_calls(names)
+        return sorted((line for lines in calls.values() for line in lines), key=lambda line: line.intent.at)
+
+    async def _names_of_tasks(self, run: str, tasks: Collection[str]) -> dict[str, list[str]]:
+        """The same as `names` of all that these tasks did. Few are listed each by itself, many with all of the run."""
+        places = {task_key(run, task) for task in tasks}
+        if len(places) > AT_ONCE:
+            names = await self.names(run)
+            return {content: there for content, there in names.items() if content.rsplit("/", 2)[0] in places}
+        listed = await asyncio.gather(*map(self.names, sorted(places)))
+        return {content: there for names in listed for content, there in names.items()}
 
     async def names(self, place: str) -> dict[str, list[str]]:
         """The places of all calls below a place, and under which names something is written down of each."""
@@ -171,19 +201,33 @@ class Books:
             names[content].append(name)
         return names
 
-    async def of_call(self, content: str, names: list[str]) -> list[Line]:
+    async def of_calls(self, names: Mapping[str, list[str]]) -> dict[str, list[Line]]:
+        """The requests of logical calls, by their places. Several are read at once."""
+        found: dict[str, list[Line]] = {}
+        places = [*names]
+        for first in range(0, len(places), AT_ONCE):
+            some = places[first : first + AT_ONCE]
+            lines = await asyncio.gather(*(self._of_call(place, names[place]) for place in some))
+            found |= dict(zip(some, lines, strict=True))
+        return found
+
+    async def _of_call(self, content: str, names: Collection[str]) -> list[Line]:
         """The requests of one logical call. One whose intent is damaged costs what its neighbours may cost."""
         given = (name.removeprefix("intent-") for name in names if name.startswith("intent-"))
         numbers = sorted(int(number) for number in given if number.isdecimal())
-        answer = await self._read(Kept, f"{content}/completion")
-        intents = [await self._read(Intent, f"{content}/intent-{number}") for number in numbers]
+
+        async def read(kind: type[Entry], name: str) -> Entry | None:
+            return await self._read(kind, f"{content}/{name}") if name in names else None
+
+        answer = await read(Kept, "completion")
+        intents = [await read(Intent, f"intent-{number}") for number in numbers]
         known = [intent for intent in intents if intent is not None]
         found: list[Line] = []
         for number, written in zip(numbers, intents, strict=True):
             intent = written or (known[0] if known else None)
             if intent is None:
                 continue  # nothing is known of it, and nobody could say what it was
-            setback = await self._read(Setback, f"{content}/setback-{number}")
+            setback = await read(Setback, f"setback-{number}")
             answered = answer if answer is not None and answer.number == number else None
             spent = _spent(intent, answered, setback)
             found.append(Line(content, number, intent, spent, setback, answered))
@@ -198,9 +242,22 @@ class Books:
             return None
 
 
+def _account(lines: Sequence[Line]) -> Account:
+    """The calls of one task together. Attempts, and what there is of an answer, are those of its last step."""
+    last = [line for line in lines if line.intent.step == lines[-1].intent.step]
+    cut = [line.setback for line in last if line.setback is not None and line.setback.output_ref is not None]
+    return Account(
+        calls=tuple(line.spent for line in lines),
+        attempts=max((line.intent.attempt for line in last), default=0),
+        output_ref=cut[-1].output_ref if cut else None,
+        output_bytes=cut[-1].output_bytes if cut else 0,
+        requests=tuple(line.call for line in lines if line.was_sent),
+    )
+
+
 def _spent(intent: Intent, answer: Kept | None, setback: Setback | None) -> Spent:
     if answer is not None:
         return Spent(model=intent.model, usage=answer.usage, batched=answer.batched)
     if setback is not None:
         return Spent(model=intent.model, usage=setback.told.usage, unsettled=setback.told.unsettled)
-    return Spent(model=intent.model, unsettled=intent.worst)
+    return Spent(model=intent.model, unsettled=intent.worst, batched=intent.batch is not None)

@@ -22,12 +22,13 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from domain import large
 from domain.amendments import Amendment, Change
+from domain.cancelling import reason_of
 from domain.chart import at_work
 from domain.estimate import Estimate
 from domain.events import timestamp
 from domain.growing import edited
 from domain.leaflet import run_details, run_summary
-from domain.models import Plan, Priority, ref_of
+from domain.models import Plan, Priority, Task, ref_of
 from domain.planning import Planned
 from domain.progress import outline_of
 from domain.regions import needed, regional
@@ -160,7 +161,8 @@ class RunClient(RunReader):
     async def _is_same(self, plan: Plan, ref: str) -> bool:
         """Whether this plan was submitted before. Its prices may have changed since: those of then stand.
 
-        What its agents were chosen by is not written in plans before 0.7.0.
+        What its agents were chosen by is not written in plans before 0.7.0, and before 0.8.0 tasks of a list went by
+        their items unless the plan said otherwise.
         """
         if ref == ref_of(plan.model_dump_json().encode()):
             return True
@@ -192,9 +194,9 @@ class RunClient(RunReader):
 
     # Steer
 
-    async def cancel(self, run: str) -> None:
-        """Ask Temporal to cancel the run, as the button in its Web UI does."""
-        await self._handle(run).cancel()
+    async def cancel(self, run: str, by: str | None = None) -> None:
+        """Ask Temporal to cancel the run, as the button in its Web UI does, and say who wants it so."""
+        await self._handle(run).cancel(reason=reason_of(by))
 
     async def pause(self, run: str, by: str, note: str | None = None) -> Steered:
         """Start nothing new; calls at work finish."""
@@ -338,8 +340,13 @@ class RunClient(RunReader):
 
 
 def _compared(plan: Plan) -> Plan:
-    tasks = tuple(task.model_copy(update={"asked": ()}) if task.asked else task for task in plan.tasks)
-    return plan.model_copy(update={"prices": None, "tasks": tasks})
+    tasks, templates = (tuple(map(_task_compared, tasks)) for tasks in (plan.tasks, plan.templates))
+    return plan.model_copy(update={"prices": None, "tasks": tasks, "templates": templates})
+
+
+def _task_compared(task: Task) -> Task:
+    each = task.each.model_copy(update={"numbered": False}) if task.each is not None else None
+    return task.model_copy(update={"asked": (), "each": each})
 
 
 def new_id(name: str) -> str:

@@ -12,9 +12,14 @@ from domain.models import Try, Unsaid, Usage, Value
 from store import REF
 
 
+def task_key(run: str, task: str) -> str:
+    """Where the calls of a task are, whatever step they are of."""
+    return f"{run}/{hashlib.sha256(task.encode()).hexdigest()[:32]}"
+
+
 def step_key(run: str, task: str, step: int) -> str:
     """Where the calls of one step of a task are."""
-    return f"{run}/{hashlib.sha256(task.encode()).hexdigest()[:32]}/{step}"
+    return f"{task_key(run, task)}/{step}"
 
 
 NOBODY = ""

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 FRESH = timedelta(seconds=75)
 """A worker with nothing to do asks again within a minute; Temporal goes on naming one that is gone for five."""
 
+TAGGED = "+"
+"""What stands between the name of a worker and what it says of its settings."""
+
 PATIENCE = timedelta(seconds=5)
 """For an answer: who asks does so to be helpful, and has something else to do."""
 
@@ -27,10 +30,13 @@ class Poller:
     """A worker that asks for work on a queue."""
 
     identity: str
+    """Its process and machine."""
     asked: datetime
     """When it last did."""
     version: str | None
     """The deployment version whose work it takes."""
+    tag: str = ""
+    """What it says of its settings: see agreement.py. One of before 0.8.0 says nothing."""
 
 
 async def workers_elsewhere(settings: Settings, mode: Mode) -> int:
@@ -70,8 +76,9 @@ async def _polling(client: Client, queue: str, *, activities: bool) -> list[Poll
     found = await client.workflow_service.describe_task_queue(request, retry=True, timeout=PATIENCE)
     since = datetime.now(UTC) - FRESH
     named = [
-        Poller(poller.identity, poller.last_access_time.ToDatetime(UTC), _version(poller.deployment_options))
+        Poller(name, poller.last_access_time.ToDatetime(UTC), _version(poller.deployment_options), tag)
         for poller in found.pollers
+        for name, _, tag in [poller.identity.partition(TAGGED)]
     ]
     return [poller for poller in named if poller.asked > since]
 
@@ -99,7 +106,7 @@ async def _leaving(client: Client, queue: str) -> dict[str, datetime]:
     beats = [worker.worker_heartbeat for worker in listed.workers_info]
     left = {WorkerStatus.WORKER_STATUS_SHUTTING_DOWN, WorkerStatus.WORKER_STATUS_SHUTDOWN}
     gone = [beat for beat in beats if beat.status in left]
-    return {beat.worker_identity: beat.heartbeat_time.ToDatetime(UTC) for beat in gone}
+    return {beat.worker_identity.partition(TAGGED)[0]: beat.heartbeat_time.ToDatetime(UTC) for beat in gone}
 
 
 def _ended_here(identity: str) -> bool:

@@ -19,6 +19,7 @@ from agency import definitions
 from client import RunClient
 from domain.events import timestamp
 from store import REF, Store, StoreError
+from untold import Untold
 
 GRACE = timedelta(hours=1)
 """How long a content that was written, or taken over, is safe although no run is seen to name it. A run names what it
@@ -56,6 +57,8 @@ async def prune(client: RunClient, store: Store, older_than: timedelta, *, dry_r
     pruned = Pruned(sorted(old), kept=len(staying))
     if not going:
         return pruned
+    for manifest in () if dry_run else going:
+        await Untold(store).keep(manifest["run"])
     named = await _named(store, going) - await _named(store, staying) - await definitions(store)
     await _remove_artifacts(store, named, now - GRACE, pruned, dry_run=dry_run)
     for manifest in going:  # its contents first, its manifest last: what was cut short is found again
@@ -118,11 +121,8 @@ async def _named(store: Store, manifests: Iterable[dict[str, Any]]) -> set[str]:
 
 async def _remove_artifacts(store: Store, refs: set[str], before: datetime, pruned: Pruned, *, dry_run: bool) -> None:
     for ref in sorted(refs):
-        if dry_run:
-            size = await store.artifact_size(ref)
-        else:
-            size = await store.discard_artifact(ref, before)
-            pruned.waiting += not size and await store.artifact_size(ref) > 0
+        size = await (store.old_artifact_size if dry_run else store.discard_artifact)(ref, before)
+        pruned.waiting += not size and await store.artifact_size(ref) > 0
         pruned.bytes += size
         pruned.objects += size > 0
 

@@ -35,7 +35,7 @@ from domain.audit import Anchor, Head
 from domain.briefing import brief_for, readable
 from domain.event_filter import EVERYTHING, Wanted
 from domain.events import Event, Logged, timestamp
-from domain.models import Plan, RunStatus
+from domain.models import Account, Plan, RunStatus
 from domain.offsets import Offsets, ReaderPlace
 from domain.picture import Picture
 from domain.report import INLINE_LIMIT, Report
@@ -318,8 +318,11 @@ class RunReader:
         return manifest is not None and manifest["submitted"] > timestamp(datetime.now(UTC) - JUST_SUBMITTED)
 
     async def _catch_up(self, picture: Picture) -> None:
+        """Take in what is written. A run that a bug of ours ended has not told what the calls it cut have cost."""
         async for event in self._store.events(picture.run, after=picture.last):
             await plan_changes.tell(self._store, picture, [event])
+        if picture.ended and not picture.settled:
+            picture.hear_the_ledger(await self._untold(picture))
 
     async def _look(self, picture: Picture, boards: Boards, *, ask_temporal: bool) -> None:
         """One look of a watcher. A store that is away for a moment ends no watch."""
@@ -367,7 +370,7 @@ class RunReader:
                     "Temporal does not know this run: it was never started, its history has expired, "
                     "or it was submitted to another Temporal"
                 )
-                picture.close_from_outside(RunStatus.FAILED, None, reason)
+                picture.close_from_outside(RunStatus.FAILED, None, reason, await self._untold(picture))
             return
         if description.status is None or description.status is WorkflowExecutionStatus.RUNNING:
             await self._notice_a_stall(picture, description)
@@ -378,7 +381,11 @@ class RunReader:
             status, reason = ENDED_FROM_OUTSIDE[description.status]
             if description.status is WorkflowExecutionStatus.TERMINATED:
                 status, reason = await self._terminated(picture.run)
-            picture.close_from_outside(status, description.close_time, reason)
+            picture.close_from_outside(status, description.close_time, reason, await self._untold(picture))
+
+    async def _untold(self, picture: Picture) -> dict[str, Account]:
+        """What the ledger has of tasks that could not tell it: nobody else knows of calls that were under way."""
+        return await self.books.accounts(picture.run, picture.untold)
 
     async def _terminated(self, run: str) -> tuple[RunStatus, str]:
         """Who terminated a run, and what for: a person may have meant it, the server never does."""

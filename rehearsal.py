@@ -81,6 +81,7 @@ async def replay_open(client: Client, queue: str, patience: float = PATIENCE) ->
         workflow_runner=WithoutVersioning(),  # a replay does nothing, and the sandbox makes it six times as slow
         data_converter=client.data_converter,
         runtime=core_runtime(),
+        debug_mode=True,  # a machine that stands still for 2 s is no reason to refuse the code
     )
     async with replayer.workflow_replay_iterator(_histories(client, queue, deadline, done)) as results:
         async for result in results:

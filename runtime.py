@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent
 SETTINGS_FILE = "nightcrew.toml"
-CONNECT_TIMEOUT = timedelta(seconds=5)
+CONNECT_TIMEOUT = timedelta(seconds=10)
 PROVIDER = "https://api.anthropic.com"
 ACCOUNT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -291,17 +291,18 @@ def _profile_file() -> Path:
     return Path(base or Path.home() / configuration) / "temporalio" / "temporal.toml"
 
 
-async def connect(settings: Settings, *, traced: bool = True) -> Client:
+async def connect(settings: Settings, *, traced: bool = True, identity: str | None = None) -> Client:
     """A client of the configured Temporal, or of this home's own server; never of one that happens to listen.
 
-    It traces what it does when this process exports traces, unless it is for what is asked several times a second.
+    It traces what it does when this process exports traces, unless it is for what is asked several times a second. The
+    `identity` is what Temporal calls it; the SDK's is process and machine.
     """
     from embedded import find_server  # noqa: PLC0415 - embedded needs this module
 
-    plugins = exporting.plugins() if traced else []
+    options: dict[str, Any] = {"plugins": exporting.plugins() if traced else [], "identity": identity}
     if configured := temporal_settings():
         try:
-            return await dial(**configured.profile.to_client_connect_config(), plugins=plugins)
+            return await dial(**configured.profile.to_client_connect_config(), **options)
         except (RuntimeError, OSError, ValueError) as error:
             raise CannotDo(
                 f"Temporal at {configured.address} (set by {configured.source}) cannot be reached: {_reason(error)}. "
@@ -310,7 +311,7 @@ async def connect(settings: Settings, *, traced: bool = True) -> Client:
     if (server := find_server(settings.home)) is None:
         raise CannotDo(f"This home ({settings.home}) is not up. Run `./starter.py --home {settings.home} up`.")
     try:
-        return await dial(server.address, plugins=plugins)
+        return await dial(server.address, **options)
     except (RuntimeError, OSError) as error:
         raise CannotDo(
             f"This home's server (pid {server.pid}, {server.address}) runs but does not answer: {_reason(error)}. "

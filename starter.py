@@ -14,10 +14,14 @@ def enter_venv() -> None:
     if Path(sys.prefix).resolve() == VENV.resolve():
         return
     python = VENV / "bin" / "python"
-    if not python.exists():
-        sys.stderr.write("Nightcrew is not installed yet: run `make install`.\n")
-        sys.exit(1)
-    os.execv(python, [str(python), str(HERE / "starter.py"), *sys.argv[1:]])  # noqa: S606
+    try:
+        os.execv(python, [str(python), str(HERE / "starter.py"), *sys.argv[1:]])  # noqa: S606
+    except FileNotFoundError:
+        sys.exit("Nightcrew is not installed yet: run `make install`.")
+    except OSError as error:
+        sys.exit(
+            f"{python} cannot be started: {error.strerror}. Run `make clean install` with a Python that you may use."
+        )
 
 
 if __name__ == "__main__":

@@ -176,6 +176,10 @@ class Store:
         """Remove a content that nobody has written or taken over since; the bytes that are free now."""
         return await self._kept.discard(_artifact_key(ref), before)
 
+    async def old_artifact_size(self, ref: str, before: datetime) -> int:
+        """The bytes that `discard_artifact` would set free."""
+        return await self._kept.old_size(_artifact_key(ref), before)
+
     async def size(self, path: str) -> int:
         """Bytes of one object, as it stands; 0 when there is none."""
         return await self._kept.size(path)

@@ -32,6 +32,7 @@ from activities.quota_meter import QuotaMeter
 from activities.records import RecordActivities
 from activities.room import RESERVE
 from activities.teller import BankTeller
+from agreement import agree, identity
 from collector import collecting_between
 from deployments import current_after_start
 from domain.problems import Mistake
@@ -143,7 +144,7 @@ def build_worker(
     `untraced` is for the bank, which is asked several times a second: its draws are no part of anybody's trace.
     """
     board, gate = Board(store), Gate(client)
-    lookout = Lookout(model, gate)
+    lookout = Lookout(model, store, gate)
     agent = AgentActivities(
         model=model,
         store=store,
@@ -253,8 +254,10 @@ async def work(
     stop, place = asyncio.Event(), regional(queue, region)
     for order in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(order, stop.set)
-    client, most = await connect(settings), settings.max_calls
-    untraced = await connect(settings, traced=False)
+    name, most = identity(settings), settings.max_calls
+    client, untraced = await connect(settings, identity=name), await connect(settings, traced=False, identity=name)
+    if not anyway:
+        await agree(untraced, queue, settings)
     if temporal_settings() is None:
         if settings.build_id is not None:
             raise CannotDo(ONE_MACHINE)
@@ -322,7 +325,9 @@ def main() -> int:
         "--health", type=address, metavar="[HOST:]PORT", help="answer health checks here (default host: 127.0.0.1)"
     )
     parser.add_argument(
-        "--anyway", action="store_true", help="start changed code though the history of an open run may not replay"
+        "--anyway",
+        action="store_true",
+        help="start though an open run may not replay with this code, or another worker has other settings",
     )
     options = parser.parse_args()
     private_umask()

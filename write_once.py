@@ -156,16 +156,19 @@ class Objects:
         """
         if self.folder is not None:
             return await asyncio.to_thread(_discard, self.folder / key, before.timestamp())
+        if size := await self.old_size(key, before):
+            await self.remove(key)
+        return size
+
+    async def old_size(self, key: str, before: datetime) -> int:
+        """Bytes of an object that is older; 0 when it is not, or not there."""
         try:
             found = await obstore.head_async(self.objects, key)
         except FileNotFoundError:
             return 0
         except (BaseError, OSError) as error:
             raise StoreUnavailable(f"the store cannot be read ({type(error).__name__})") from error
-        if found["last_modified"] >= before:
-            return 0
-        await self.remove(key)
-        return int(found["size"])
+        return int(found["size"]) if found["last_modified"] < before else 0
 
     async def tidy(self, prefix: str) -> None:
         """Remove the folders below a place in which nothing is left. A bucket has none."""

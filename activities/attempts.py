@@ -14,6 +14,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.contract import AgentRequest
+from activities.counting import counted_so_far
 from activities.ledger import Entry, Landed, Setbacks
 from activities.model import ModelError, RightRefused
 from activities.reading import AnswerReader
@@ -202,12 +203,13 @@ class Attempt:
 
     def setback(self, error: ModelError, reader: AnswerReader, *, used: bool) -> Setback:
         """What is written down after a request that brought no answer."""
+        usage, unsettled = self.spent(error, reader)
         told = Try(
             attempt=self.number,
             error=self.error(error),
             at=datetime.now(UTC),
-            usage=reader.usage,
-            unsettled=self.unsettled(error, reader),
+            usage=usage,
+            unsettled=unsettled,
             model=self.brief.model if self.aside else None,
         )
         return Setback(told=told, start=self.start, used=used)
@@ -237,15 +239,11 @@ class Attempt:
         error = TaskError(type="NotMade", message=message, attempt=self.number, retryable=True)
         return Setback(told=Try(attempt=self.number, error=error, at=datetime.now(UTC)), start=self.start, used=False)
 
-    def unsettled(self, error: ModelError, reader: AnswerReader) -> Usage:
-        """What the provider may bill beyond what it said: nothing, when it refused before it read the prompt."""
+    def spent(self, error: ModelError, reader: AnswerReader) -> tuple[Usage, Usage]:
+        """What it cost by the provider's word, and what may be billed on top: nothing, if it refused before it read."""
         if not (error.may_be_billed or reader.begun):
-            return Usage()
-        return Usage(
-            input=0 if reader.input_told else self.worst.input,
-            output=max(0, self.worst.output - reader.usage.output),
-            cache_write=0 if reader.input_told else self.worst.cache_write,
-        )
+            return Usage(), Usage()
+        return counted_so_far(reader, self.worst)
 
 
 class NotCovered(Exception):

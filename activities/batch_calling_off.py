@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from time import monotonic
 
 import structlog
 
 from activities.batch_book import Announced, BatchBook
+from activities.counting import counted
 from activities.ledger import Entry, Ledger, custom_id
 from activities.model import BatchNotSent, Completion, LanguageModel, ModelError
+from books import Books
 from domain.models import TaskError, Try
 from entries import Intent, Setback
 from store import Store
@@ -30,7 +32,6 @@ KEPT = 4
 """Batches whose end is kept in memory: of a run that is cancelled all tasks ask at the same time."""
 
 Results = Mapping[str, Completion | ModelError]
-IsClosed = Callable[[str, str, int], Awaitable[bool]]
 
 log = structlog.get_logger()
 
@@ -38,22 +39,41 @@ log = structlog.get_logger()
 class CallingOff:
     """One per worker process."""
 
-    def __init__(self, model: LanguageModel, store: Store, *, is_closed: IsClosed) -> None:
-        self._model, self._is_closed = model, is_closed
+    def __init__(self, model: LanguageModel, store: Store) -> None:
+        self._model, self._books = model, Books(store)
         self._book, self._ledger = BatchBook(store), Ledger(store)
         self._ends: OrderedDict[str, asyncio.Task[Results | None]] = OrderedDict()
 
-    async def give_up(self, run: str, task: str, step: int, *, over: bool) -> bool:
-        """Call off what of a step is in a batch, whose account is closed; whether the ledger knows more after that.
+    async def give_up_all(self, run: str, name: str, id: str) -> bool:
+        """Call off a batch of a run that is over and cannot ask; whether all is written down that will be known of it.
+
+        The run is closed first: whoever is on its way to a call in it makes none.
+        """
+        await self._books.close_run(run)
+        await self._book.made(run, name, id)
+        if (ending := self._ends.get(id)) is not None and ending.done():
+            del self._ends[id]  # nobody knew its end then
+        if await self._end(id) is None:
+            return await self._model.batch(id) is None
+        for member in (await self._book.announced(run, name)).members:
+            await self.give_up(run, member.task, member.step, over=True)
+        return True
+
+    async def give_up(self, run: str, task: str, step: int, *, over: bool) -> None:
+        """Call off what of a step is in a batch, whose account is closed, and write down what came of it.
 
         A batch is shared by tasks of one run. It is called off when all of them are given up, or the run is `over`.
         """
-        learned = False
         for entry, number, intent in await self._ledger.open_batches(run, task, step):
             results = await self._results(run, intent.batch or "", over=over)
             if results is not None:
-                learned |= await self._write_down(entry, number, intent, results)
-        return learned
+                await self._write_down(entry, number, intent, results)
+
+    async def close(self) -> None:
+        """Wait for no end any more."""
+        for ending in self._ends.values():
+            ending.cancel()
+        await asyncio.gather(*self._ends.values(), return_exceptions=True)
 
     async def _results(self, run: str, name: str, *, over: bool) -> Results | None:
         """What came of the requests of a batch after it was called off; None while it is wanted or nobody can say."""
@@ -71,7 +91,7 @@ class CallingOff:
         """Each closes its own account before it looks at the others: the last of them sees all closed."""
         if not announced.members:
             return False  # of an older release: nobody knows whose it is
-        closed = [await self._is_closed(run, member.task, member.step) for member in announced.members]
+        closed = [await self._books.is_closed(run, member.task, member.step) for member in announced.members]
         return all(closed)
 
     async def _end(self, id: str) -> Results | None:
@@ -96,18 +116,17 @@ class CallingOff:
         log.warning("batch_end_unknown")
         return None
 
-    async def _write_down(self, entry: Entry, number: int, intent: Intent, results: Results) -> bool:
+    async def _write_down(self, entry: Entry, number: int, intent: Intent, results: Results) -> None:
         """Keep what a request came to. Of one that may be billed and brought nothing, the worst case stays."""
         match results.get(custom_id(entry, number)):
             case Completion() as paid:
-                await self._ledger.complete(entry, paid, number)
+                await self._ledger.complete(entry, counted(paid, intent.worst), number)
             case ModelError() as error if error.may_be_billed:
-                return False
+                return
             case None if results:
-                return False
+                return
             case _:
                 await self._ledger.fail(entry, number, _called_off(intent) if results else _not_sent(intent))
-        return True
 
 
 def _called_off(intent: Intent) -> Setback:

@@ -32,13 +32,19 @@ class NeverSent(Exception):
 
 @dataclass(eq=False)
 class Member:
-    """One brief on its way: `intend` is called with our name for its batch and gives its custom id."""
+    """One brief on its way."""
 
     whose: Whose
     brief: Brief
+    pay: Callable[[], Awaitable[None]]
+    """Draws its money, and may wait for a minute."""
     intend: Callable[[str], Awaitable[str]]
-    sent: asyncio.Future[BatchStanding]
+    """Called with our name for its batch when all that go in it have paid: asks what else keeps it from going, writes
+    it down, and gives its custom id."""
+    sent: asyncio.Future[BatchStanding] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     id: str = ""
+    leaves: bool = False
+    """Whether it may be written down already that it is sent."""
 
 
 @dataclass
@@ -56,12 +62,9 @@ class Collector:
         self._open: dict[str, _Open] = {}
         self._sending: set[asyncio.Task[None]] = set()
 
-    async def send(
-        self, run: str, chain: str, whose: Whose, brief: Brief, intend: Callable[[str], Awaitable[str]]
-    ) -> BatchStanding:
+    async def send(self, run: str, chain: str, member: Member) -> BatchStanding:
         """Have a brief answered in a batch with others; how the batch stands when it is made."""
-        member = Member(whose, brief, intend, asyncio.get_running_loop().create_future())
-        size = len(brief.model_dump_json())
+        size = len(member.brief.model_dump_json())
         group = self._open.get(run)
         if group is None or len(group.members) >= MOST or group.size + size > MOST_BYTES:
             group = self._open[run] = _Open(chain)
@@ -73,9 +76,10 @@ class Collector:
         try:
             return await asyncio.shield(member.sent)
         finally:
-            if member in group.members and not member.sent.done():
-                group.members.remove(member)  # its task is stopped, and the batch is still open
-                member.sent.cancel()
+            if not (member.sent.done() or member.leaves):
+                member.sent.cancel()  # its task is stopped, and its request is not on its way
+                if member in group.members:
+                    group.members.remove(member)
 
     async def _send_soon(self, run: str, group: _Open) -> None:
         await asyncio.sleep(MOMENT)
@@ -92,8 +96,10 @@ class Collector:
 
     async def _send(self, run: str, chain: str, members: list[Member]) -> None:
         name = secrets.token_hex(8)
-        await asyncio.gather(*(self._intend(member, name) for member in members))
-        going = [member for member in members if not member.sent.done()]
+        await asyncio.gather(*(_or_stay(member, member.pay()) for member in members))
+        paid = [member for member in members if not member.sent.done()]
+        await asyncio.gather(*(self._intend(member, name) for member in paid))
+        going = [member for member in paid if not member.sent.done()]
         if not going:
             return
         ids, whose = tuple(member.id for member in going), tuple(member.whose for member in going)
@@ -101,7 +107,7 @@ class Collector:
             raise NeverSent
         user = hashlib.sha256(run.encode()).hexdigest()[:32]
         standing = await self._model.make_batch({member.id: member.brief for member in going}, user=user)
-        self._lookout.mind(run, chain, standing.id)  # also when all who wanted it have left meanwhile
+        self._lookout.mind(run, chain, name, standing.id)  # also when all who wanted it have left meanwhile
         await self._write_down(run, name, standing.id)
         log.info("batch_made", requests=len(going))
         for member in going:
@@ -109,12 +115,12 @@ class Collector:
                 member.sent.set_result(standing)
 
     async def _intend(self, member: Member, name: str) -> None:
-        try:
+        member.leaves = True  # from here on the ledger knows of it, and who stops its task asks the ledger
+
+        async def intended() -> None:
             member.id = await member.intend(name)
-        except Exception as error:  # noqa: BLE001  it stays behind: its own door knows what that means
-            if not member.sent.done():
-                member.sent.set_exception(error)
-                member.sent.exception()
+
+        await _or_stay(member, intended())
 
     async def _write_down(self, run: str, name: str, id: str) -> None:
         """Keep the id, however long it takes: without it somebody would have to look for the batch."""
@@ -124,3 +130,13 @@ class Collector:
             except StoreUnavailable as error:
                 log.warning("batch_not_kept_yet", error=type(error).__name__)
                 await asyncio.sleep(1)
+
+
+async def _or_stay(member: Member, step: Awaitable[None]) -> None:
+    """A step of a member on its way; who fails stays behind: its own door knows what that means."""
+    try:
+        await step
+    except Exception as error:  # noqa: BLE001  whatever it is, the others go
+        if not member.sent.done():
+            member.sent.set_exception(error)
+            member.sent.exception()

@@ -13,8 +13,10 @@ from typing import Self
 
 import structlog
 
-from activities.gate import Gate
+from activities.batch_calling_off import CallingOff
+from activities.gate import Gate, Standing
 from activities.model import LanguageModel, ModelError
+from store import Store
 
 EVERY = 10.0
 """Seconds between two looks at the runs whose batches are under way."""
@@ -25,9 +27,10 @@ log = structlog.get_logger()
 class Lookout:
     """One per worker process. Asks the gate about runs with a batch under way, and nothing while there is none."""
 
-    def __init__(self, model: LanguageModel, gate: Gate) -> None:
+    def __init__(self, model: LanguageModel, store: Store, gate: Gate) -> None:
         self._model, self._gate = model, gate
-        self._minded: dict[str, tuple[str, str]] = {}
+        self._calling_off = CallingOff(model, store)
+        self._minded: dict[str, tuple[str, str, str]] = {}
         self._looking: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -44,12 +47,13 @@ class Lookout:
             self._looking.cancel()
             with suppress(asyncio.CancelledError):
                 await self._looking
+        await self._calling_off.close()
 
-    def mind(self, run: str, chain: str, id: str) -> None:
-        """Call this batch off when its run is over."""
+    def mind(self, run: str, chain: str, name: str, id: str) -> None:
+        """Call this batch off when its run is over: by our own name for it, and by that of the provider."""
         if self._closed:
             return
-        self._minded[id] = (run, chain)
+        self._minded[id] = (run, chain, name)
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
 
@@ -60,18 +64,17 @@ class Lookout:
     async def _look(self) -> None:
         while self._minded:
             await asyncio.sleep(EVERY)
-            for run in dict.fromkeys(self._minded.values()):
+            for id, (run, chain, name) in [*self._minded.items()]:
                 try:
-                    if (await self._gate.standing(*run)).over is not None:
-                        await self._call_off([id for id, whose in self._minded.items() if whose == run])
-                except Exception as error:  # noqa: BLE001  whatever one run has, the others are still looked after
+                    standing = await self._gate.standing(run, chain)
+                    if standing.over is not None and await self._call_off(run, name, id, standing):
+                        self.forget(id)
+                except ModelError as error:
+                    log.warning("batch_not_called_off", error=type(error).__name__)  # and tried again at the next look
+                except Exception as error:  # noqa: BLE001  whatever one batch has, the others are still looked after
                     log.warning("batch_not_looked_after", error=type(error).__name__)
 
-    async def _call_off(self, ids: list[str]) -> None:
-        for id in ids:
-            try:
-                await self._model.cancel_batch(id)
-            except ModelError as error:
-                log.warning("batch_not_called_off", error=type(error).__name__)  # and tried again at the next look
-            else:
-                self.forget(id)
+    async def _call_off(self, run: str, name: str, id: str, standing: Standing) -> bool:
+        """Whether nothing is left to do. Where another run has the name of this one, the ledger is that run's."""
+        await self._model.cancel_batch(id)  # whatever the store says to the rest
+        return standing.replaced or await self._calling_off.give_up_all(run, name, id)

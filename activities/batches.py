@@ -15,8 +15,9 @@ from time import monotonic
 from typing import TypeVar
 
 from activities.attempts import Attempt
-from activities.batch_book import BatchBook, Member
-from activities.batch_collecting import Collector, NeverSent
+from activities.batch_book import BatchBook
+from activities.batch_book import Member as Whose
+from activities.batch_collecting import Collector, Member, NeverSent
 from activities.batch_lookout import Lookout
 from activities.keeping import Keeper
 from activities.ledger import Landed, custom_id
@@ -66,15 +67,18 @@ class Batches:
         self._looks: OrderedDict[str, tuple[float, asyncio.Task[BatchStanding | None]]] = OrderedDict()
         self._results: OrderedDict[str, asyncio.Task[dict[str, Completion | ModelError]]] = OrderedDict()
 
-    async def landed(self, attempt: Attempt, permit: Callable[[], Awaitable[None]]) -> Landed:
+    async def landed(
+        self, attempt: Attempt, pay: Callable[[], Awaitable[None]], permit: Callable[[], Awaitable[None]]
+    ) -> Landed:
         """The answer to a call that goes through a batch; `GivenBack` until it is there, `BatchFailed` if none comes.
 
-        `permit` is asked directly before a new request is written down.
+        `pay` draws the money for a new request, and may wait; `permit` is asked when all that go with it have paid,
+        directly before it is written down.
         """
         found = await self._keeper.open_batch(attempt)
         if found is None:
             attempt.check_left()
-            raise GivenBack(_until_later(await self._send(attempt, permit)))
+            raise GivenBack(_until_later(await self._send(attempt, pay, permit)))
         number, intent = found
         try:
             return await self._collect(attempt, number, intent)
@@ -83,7 +87,9 @@ class Batches:
             what = f"its batch cannot be looked at: {error}"
             raise GivenBack(_parked(what, error.retry_after or LOOK_AFTER_AN_ERROR)) from None
 
-    async def _send(self, attempt: Attempt, permit: Callable[[], Awaitable[None]]) -> BatchStanding:
+    async def _send(
+        self, attempt: Attempt, pay: Callable[[], Awaitable[None]], permit: Callable[[], Awaitable[None]]
+    ) -> BatchStanding:
         number, request = 0, attempt.request
 
         async def intend(name: str) -> str:
@@ -92,10 +98,9 @@ class Batches:
             number = await self._keeper.intend(attempt, batch=name)
             return custom_id(attempt.entry, number)
 
+        whose = Whose(task=request.task, step=request.step)
         try:
-            return await self._collector.send(
-                request.run, request.chain, Member(task=request.task, step=request.step), attempt.brief, intend
-            )
+            return await self._collector.send(request.run, request.chain, Member(whose, attempt.brief, pay, intend))
         except NeverSent:
             raise BatchFailed(number, BatchNotSent("the batch was called off before it was sent")) from None
         except ModelError as error:
@@ -111,7 +116,7 @@ class Batches:
         if standing is None:
             raise BatchFailed(number, BatchLost("the provider does not know its batch any more"))
         if not standing.ended:
-            self._lookout.mind(run, attempt.request.chain, id)
+            self._lookout.mind(run, attempt.request.chain, name, id)
             raise GivenBack(_until_later(standing))
         self._lookout.forget(id)
         match (await self._read(id)).get(custom_id(attempt.entry, number)):

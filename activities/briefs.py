@@ -9,10 +9,11 @@ from activities.attempts import Purpose
 from activities.contract import AgentRequest
 from audit_trail import AuditTrail
 from domain.briefing import Brief, brief_for
-from domain.models import Agent, Latency, Plan, Task, ref_of
+from domain.items import source_of_item
+from domain.models import Agent, Latency, Plan, Task, Verdict, ref_of
 from domain.permits import Needs, needs_of, needs_of_review, needs_of_summary
 from domain.prices import PriceList
-from domain.reads import Reads, reads_for_summary, reads_of
+from domain.reads import Reads, reads_for_summary, reads_of, reads_with_review
 from domain.summarizing import summarizer_for, summary_brief
 from store import Store, StoreError
 
@@ -64,6 +65,12 @@ class Briefs:
         plan, tasks = await self._plan(request.plan_ref)
         return await self._kept(request, reads_of(plan, tasks[request.task], request.inputs, request.note))
 
+    async def reads_again(self, request: AgentRequest, verdict: Verdict) -> str | None:
+        """The same when its answer goes back to it with what a reviewer said."""
+        plan, tasks = await self._plan(request.plan_ref)
+        task = tasks[request.task]
+        return await self._kept(request, reads_with_review(plan, task, request.inputs, request.note, verdict))
+
     async def reads_aside(self, request: AgentRequest, text: str) -> str | None:
         """The same of whoever sums up or reviews the answer to this request."""
         plan, tasks = await self._plan(request.plan_ref)
@@ -82,7 +89,8 @@ class Briefs:
             return needs_of_summary(plan, task, region)
         if purpose == "review":
             return needs_of_review(plan, task, region)
-        return needs_of(await self.agent(request), task, tasks, request.inputs, region)
+        agent, listed_by = await self.agent(request), source_of_item(plan, task)
+        return needs_of(agent, task, tasks, request.inputs, region, listed_by=listed_by)
 
     async def _text(self, ref: str, what: str) -> str:
         """A text that an agent is given; whoever reads of a damaged one must know what to do about it."""

@@ -17,6 +17,7 @@ from temporalio import activity
 from activities.attempts import Attempt, CallFailed, NoneLeft, NotCovered, TurnedAway
 from activities.batch_lookout import Lookout
 from activities.batches import Batches, BatchFailed
+from activities.counting import counted
 from activities.flights import Flights
 from activities.gate import Gate, Standing
 from activities.keeping import Keeper
@@ -97,8 +98,10 @@ class Calls:
         """Have the answer from a batch, or come again when it has ended. No part of the quota is drawn for it."""
         request, asked = attempt.request, monotonic()
 
+        async def pay() -> None:
+            await self._meter.pay(_wish(attempt, pulse))
+
         async def permit() -> None:
-            await self._meter.pay(_wish(attempt, pulse))  # it may wait: what may change meanwhile is asked after it
             turn_away(await self._gate.permission(request.run, request.chain))
             self._turn_away_at_a_wall(attempt)
             await self._turn_away_without_room()
@@ -106,14 +109,15 @@ class Calls:
 
         pulse.step = "batch"
         try:
-            landed = await self._batches.landed(attempt, permit)
+            landed = await self._batches.landed(attempt, pay, permit)
         except GivenBack as back:
             raise TurnedAway(back.parked) from None
         except NotCovered as short:
             raise TurnedAway(Parked(why="budget", what=str(short))) from None
         except BatchFailed as failed:
             raise await self._came_to_nothing(attempt, failed.number, failed.why, AnswerReader()) from None
-        stands = await self._keeper.keep(attempt, landed)  # outcome
+        completion = counted(landed.completion, attempt.worst)
+        stands = await self._keeper.keep(attempt, landed.model_copy(update={"completion": completion}))  # outcome
         self._walls.passed(attempt.brief.model, asked=asked)
         return stands
 
@@ -214,7 +218,7 @@ class Calls:
             raise
         except ModelError as error:
             hold.refused(error)
-            hold.paid(attempt.cost(reader.usage, attempt.unsettled(error, reader)))
+            hold.paid(attempt.cost(*attempt.spent(error, reader)))
             nothing = await self._came_to_nothing(attempt, number, error, reader)
             if isinstance(nothing, CallFailed):
                 nothing.waited = waited
@@ -230,13 +234,13 @@ class Calls:
         """The answer that stands, and what ours has cost. They belong together unless another worker was first."""
         request = attempt.request
         user = hashlib.sha256(request.run.encode()).hexdigest()[:32]
-        completion = await within(
+        said = await within(
             request.timeout,
             self._model.complete(attempt.brief, user=user, reader=reader),  # call
             closed=self._gate.closed(request.run, request.chain),
             pulse=pulse,
         )
-        came = call.clock()
+        came, completion = call.clock(), counted(said, attempt.worst)
         landed = await self._keeper.keep(attempt, Landed(completion=completion, number=number))  # outcome
         call.answered(completion, at=came)  # after it: nothing may stand between what is paid and the ledger
         return landed, completion.usage

@@ -39,7 +39,7 @@ class Checks:
     async def passed(self, passage: Passage, attempt: Attempt, said: Parted, ask: Ask) -> Parted:
         """The answer that can be used: this one, or one that was given after it. `CallFailed` when there is none."""
         plan, task = await self._briefs.of(attempt.request)
-        check = _Check(plan, task, passage, attempt, ask)
+        check = _Check(plan, task, passage, attempt, ask, briefs=self._briefs)
         while True:
             if (fault := await self._fault(plan, task, said.text)) is not None:
                 said = await check.repaired(fault)
@@ -81,8 +81,9 @@ class Checks:
 class _Check:
     """The check of one answer, and of those that are given after it."""
 
-    def __init__(self, plan: Plan, task: Task, passage: Passage, attempt: Attempt, ask: Ask) -> None:
+    def __init__(self, plan: Plan, task: Task, passage: Passage, attempt: Attempt, ask: Ask, *, briefs: Briefs) -> None:
         self.plan, self.task, self.passage, self.attempt, self.ask = plan, task, passage, attempt, ask
+        self._briefs = briefs
         self._repairs = task.repairs
         self._tries = task.review.tries if task.review is not None else 0
         self._number = 0
@@ -98,21 +99,23 @@ class _Check:
             dear = await asyncio.to_thread(too_dear, self.plan, self.task, text)
             raise _unusable(self.passage, PlanTooDear(dear) if dear else AnswerInvalid(in_short(self.task, text)))
         self._repairs -= 1
-        return await self._corrected(fault, rejected=False)
+        return await self._corrected(fault, reads=self.attempt.reads, rejected=False)
 
     async def revised(self, opinion: Opinion) -> Parted:
-        """The same to a review that did not accept it."""
+        """The same to a review that did not accept it. It reads the words of the reviewer, as the plan wants it."""
+        verdict = self.passage.verdicts[-1]
         if not self._tries:
-            by = self.passage.verdicts[-1].by
-            raise _unusable(self.passage, ReviewRejected(f"{by} did not accept its answer"))
+            raise _unusable(self.passage, ReviewRejected(f"{verdict.by} did not accept its answer"))
         self._tries -= 1
-        return await self._corrected(opinion.why, rejected=True)
+        reads = await self._briefs.reads_again(self.attempt.request, verdict)
+        return await self._corrected(opinion.why, reads=reads, rejected=True)
 
-    async def _corrected(self, fault: str, *, rejected: bool) -> Parted:
+    async def _corrected(self, fault: str, *, reads: str | None, rejected: bool) -> Parted:
         self._number += 1
         log.info("answer_went_back", rejected=rejected, number=self._number)
         text, number = self.passage.text, self._number
-        call = self.again(asked_again(self.attempt.brief, self.task, text, fault, number=number, rejected=rejected))
+        brief = asked_again(self.attempt.brief, self.task, text, fault, number=number, rejected=rejected)
+        call = replace(self.again(brief), reads=reads)
         landed, reused = await self.ask(call)
         return said_by(self.passage, self.passage.lands(call, landed, reused=reused))
 

@@ -14,16 +14,16 @@ from typing import Any, NotRequired, TypedDict, cast
 import anthropic
 import httpx2
 from anthropic.types import MessageParam, OutputConfigParam, TextBlockParam
-from anthropic.types.messages import MessageBatch, MessageBatchIndividualResponse
+from anthropic.types.messages import MessageBatch
 from anthropic.types.messages.batch_create_params import Request
 from pydantic import JsonValue
 
 from activities import model
+from activities.batch_reading import results_in
 from activities.model import BatchStanding, Completion, ModelError
 from activities.model_call import answered_as, asked_at
-from activities.reading import ANSWER_LIMIT, TOOLS, AnswerReader
+from activities.reading import AnswerReader
 from domain.briefing import Brief
-from domain.models import Usage
 from domain.quota.terms import Measure
 from domain.quota.words import Standing
 
@@ -119,8 +119,10 @@ class Claude:
     async def batch_results(self, id: str) -> dict[str, Completion | ModelError]:
         """What came of each request of a batch."""
         with _named():
-            lines = await self._client.messages.batches.results(id, timeout=PATIENCE)
-            return {line.custom_id: _result(line) async for line in lines}
+            # As bytes: the SDK's reader of lines ends at the first that is none, and would take all others with it.
+            results = self._client.messages.batches.with_streaming_response.results(id, timeout=PATIENCE)
+            async with results as response:
+                return await results_in(response.iter_bytes(), _in_a_batch)
 
 
 class Asked(TypedDict):
@@ -161,33 +163,10 @@ def _standing_of_batch(batch: MessageBatch) -> BatchStanding:
     return BatchStanding(id=batch.id, created=batch.created_at, ended=ended, requests=requests)
 
 
-def _result(line: MessageBatchIndividualResponse) -> Completion | ModelError:
-    """What came of one request of a batch, in our words."""
-    result = line.result
-    if result.type == "errored":
-        kind = BY_TYPE.get(result.error.error.type, model.ProviderFault)
-        return kind(f"{MESSAGES[kind]} (in a batch)")
-    if result.type != "succeeded":
-        return model.BatchExpired(f"the provider did not come to it: {result.type}")
-    message = result.message
-    text = "".join(block.text for block in message.content if block.type == "text")
-    if message.stop_reason is None:
-        return model.StreamCut("the answer broke off before its end")
-    if len(text.encode(errors="surrogatepass")) > ANSWER_LIMIT:
-        return model.AnswerTooLarge(f"the answer is larger than {ANSWER_LIMIT} bytes")
-    usage = message.usage
-    return Completion(
-        text=text.encode(errors="replace").decode(),
-        usage=Usage(
-            input=usage.input_tokens,
-            output=usage.output_tokens,
-            cache_read=usage.cache_read_input_tokens or 0,
-            cache_write=usage.cache_creation_input_tokens or 0,
-        ),
-        stop_reason=message.stop_reason,
-        batched=True,
-        tool_block=any(block.type in TOOLS for block in message.content),
-    )
+def _in_a_batch(kind: str) -> ModelError:
+    """Why one request of a batch failed, in our words."""
+    error = BY_TYPE.get(kind, model.ProviderFault)
+    return error(f"{MESSAGES[error]} (in a batch)")
 
 
 @contextmanager

@@ -32,6 +32,8 @@ class Standing:
 
     over: str | None = None
     paused: bool = False
+    replaced: bool = False
+    """Whether it is over because another run has its name, and with it what is written down of the two."""
 
 
 @dataclass
@@ -100,7 +102,7 @@ class Gate:
             raise
         raw = description.raw_description
         if raw.workflow_execution_info.first_run_id != chain:
-            return Standing(over="another run of the same name has taken its place")
+            return Standing(over="another run of the same name has taken its place", replaced=True)
         if description.status not in ALIVE:
             return Standing(over=f"the run is {description.status.name if description.status else 'gone'}")
         if raw.workflow_extended_info.cancel_requested:

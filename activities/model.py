@@ -24,6 +24,8 @@ class Completion(Value):
     """Whether it came in a batch, at half the price."""
     tool_block: Annotated[bool, Unsaid] = False
     """Whether the model's answer has a tool to be used in it. What it called the tool is not kept."""
+    untold: Annotated[frozenset[str], Unsaid] = frozenset()
+    """The kinds of tokens in `usage` that the provider has not told, or not credibly. None once it is kept."""
 
     @property
     def wants_tool(self) -> bool:

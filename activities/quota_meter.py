@@ -56,6 +56,9 @@ FREE_FOR = 10.0
 ASKS_A_SECOND, ASKS_AT_ONCE = 4.0, 8.0
 """How often a process asks when it has much to ask for."""
 
+ROUNDING = 1e-3
+"""Seconds by which what was told and what comes back may differ though they are the same."""
+
 AT_MOST = 64
 """Calls that one ask names: more are not granted at once in any case."""
 
@@ -108,6 +111,8 @@ class QuotaMeter:
         self._silent = False
         """Whether the bank did not answer last time."""
         self._asked = float("-inf")
+        self._elapsed: tuple[float, float] | None = None
+        """What has passed for the bank by its last answer, and when that was on our clock."""
         self._credit, self._credit_at = ASKS_AT_ONCE, monotonic()
         self._way = self._use = 0.05
         self._pump: asyncio.Task[None] | None = None
@@ -309,12 +314,14 @@ class QuotaMeter:
             ),
             waiting=len(self._waiting),
             money=self._till.reports(),
+            elapsed=None if self._elapsed is None else self._elapsed[0] + now - self._elapsed[1],
         )
 
     def _take(self, ask: Ask, grant: Grant, took: float) -> None:
         """Let go whoever was granted, if it is not too late; tell the others what they wait for."""
         now = monotonic()
         self._way += 0.2 * (took - self._way)
+        self._elapsed = carried_on(ask, grant, now)
         for name, word in grant.lanes.items():
             lane = self._lanes.setdefault(name, LaneBook(self._tell))
             lane.word = word
@@ -370,3 +377,11 @@ class QuotaMeter:
         del self._waiting[waiting.call.number]
         if not waiting.granted.done():
             waiting.granted.set_exception(GivenBack(parked))
+
+
+def carried_on(ask: Ask, grant: Grant, now: float) -> tuple[float, float] | None:
+    """What has passed for the bank by now. One that tells of less than it was told is another, or has forgotten us."""
+    if grant.elapsed is None:
+        return None
+    ours = ask.elapsed if ask.elapsed is not None and ask.elapsed < grant.elapsed + ROUNDING else float("-inf")
+    return max(grant.elapsed, ours + now - ask.clock), now

@@ -12,6 +12,14 @@ from domain.quota.words import Standing
 ANSWER_LIMIT = 8 * 1024 * 1024
 """Bytes of one answer; the largest model output is far below, so more is a fault."""
 
+KINDS = {
+    "input_tokens": "input",
+    "output_tokens": "output",
+    "cache_read_input_tokens": "cache_read",
+    "cache_creation_input_tokens": "cache_write",
+}
+"""What the provider calls the tokens of each kind, and what we call them."""
+
 TOOLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 """Blocks of an answer by which a model asks for something to be done."""
 
@@ -34,11 +42,11 @@ class AnswerReader:
         self._on_standing = on_standing
         self._pieces: list[str] = []
         self._size = 0
-        self._usage: dict[str, Any] = {}
+        self._said: dict[str, int | None] = {}
         self._stop_reason: str | None = None
         self.names: dict[str, str] = {}
         """What the provider calls this answer (`id`), and the model that gave it."""
-        self._begun = self._stopped = self._tool_block = False
+        self._begun = self._stopped = self._tool_block = self._summed_up = False
 
     @property
     def text(self) -> str:
@@ -48,22 +56,25 @@ class AnswerReader:
     @property
     def usage(self) -> Usage:
         """What the provider has said of the cost so far."""
-        return Usage(
-            input=self._usage.get("input_tokens", 0),
-            output=self._usage.get("output_tokens", 0),
-            cache_read=self._usage.get("cache_read_input_tokens", 0),
-            cache_write=self._usage.get("cache_creation_input_tokens", 0),
-        )
+        return Usage(**{kind: count or 0 for kind, count in self._said.items()})
+
+    @property
+    def untold(self) -> frozenset[str]:
+        """The kinds of tokens of which the provider has said nothing, or what cannot be.
+
+        What it says of the output where an answer begins is no more than a place for the count.
+        """
+        untold = {kind for kind in KINDS.values() if self._said.get(kind) is None}
+        if not self._summed_up or (self._size and not self.usage.output):
+            untold.add("output")
+        if self.usage.all == self.usage.output:  # a prompt of no token
+            untold.add("input")
+        return frozenset(untold)
 
     @property
     def begun(self) -> bool:
         """Whether the provider has begun to answer: the prompt was read then, and is billed."""
         return self._begun
-
-    @property
-    def input_told(self) -> bool:
-        """Whether the provider has said what reading the prompt costs."""
-        return "input_tokens" in self._usage
 
     def stands(self, standing: Standing) -> None:
         """The provider has said how the account stands, before the first word of its answer."""
@@ -73,10 +84,10 @@ class AnswerReader:
     def feed(self, event: dict[str, Any]) -> None:
         """Take one event. Kinds that we do not know are passed over."""
         match event:
-            case {"type": "message_start", "message": {"usage": dict(usage), **message}}:
+            case {"type": "message_start", "message": {**message}}:
                 self._begun = True
                 self.names = {name: word for name in ("id", "model") if isinstance(word := message.get(name), str)}
-                self._usage |= _counts(usage)
+                self._said |= _counts(message.get("usage"))
                 if self._on_begin is not None:
                     self._on_begin()
             case {"type": "content_block_start", "content_block": {"type": str(kind)}} if kind in TOOLS:
@@ -85,9 +96,9 @@ class AnswerReader:
                 self._take(text)
             case {"type": "message_delta", "delta": {"stop_reason": str(reason)}}:
                 self._stop_reason = reason
-                self._usage |= _counts(event.get("usage"))
+                self._sum_up(event.get("usage"))
             case {"type": "message_delta", "delta": {"stop_reason": None}}:
-                self._usage |= _counts(event.get("usage"))
+                self._sum_up(event.get("usage"))
             case {"type": "message_stop"}:
                 self._stopped = True
             case {"type": "content_block_delta", "delta": {"type": str(kind)}} if kind != "text_delta":
@@ -101,7 +112,19 @@ class AnswerReader:
             raise Garbled("the provider's answer is not a message")
         if not self._stopped or self._stop_reason is None:
             raise StreamCut("the answer broke off before its end")
-        return Completion(text=self.text, usage=self.usage, stop_reason=self._stop_reason, tool_block=self._tool_block)
+        return Completion(
+            text=self.text,
+            usage=self.usage,
+            stop_reason=self._stop_reason,
+            tool_block=self._tool_block,
+            untold=self.untold,
+        )
+
+    def _sum_up(self, usage: object) -> None:
+        """The later word on usage stands, also when it makes no sense: then the earlier one is not believed either."""
+        counts = _counts(usage)
+        self._said |= counts
+        self._summed_up |= "output" in counts
 
     def _take(self, text: str) -> None:
         if not self._begun or self._stopped:
@@ -115,8 +138,9 @@ class AnswerReader:
             self._on_text(text)
 
 
-def _counts(usage: object) -> dict[str, int]:
-    """The token counts that are there; message_delta repeats those of message_start, and its word is the later one."""
+def _counts(usage: object) -> dict[str, int | None]:
+    """What is said of each kind of tokens: None of one whose count makes no sense. A null says nothing."""
     if not isinstance(usage, dict):
         return {}
-    return {name: count for name, count in usage.items() if isinstance(count, int) and count >= 0}
+    said = {kind: usage[name] for name, kind in KINDS.items() if usage.get(name) is not None}
+    return {kind: count if type(count) is int and count >= 0 else None for kind, count in said.items()}

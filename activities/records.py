@@ -48,7 +48,7 @@ class RecordActivities:
         self._store = store
         self._books = Books(store)
         self._trail = AuditTrail(store)
-        self._calling_off = CallingOff(model, store, is_closed=self._books.is_closed)
+        self._calling_off = CallingOff(model, store)
         self._pin = Pin(store)
         self._families: dict[str, str] = {}
 
@@ -68,13 +68,12 @@ class RecordActivities:
     async def settle(self, request: SettleRequest) -> SettleReply:
         """What the calls of a task have cost that could not tell. Those that nobody told of count at their worst.
 
-        The account is closed by asking for it. After that, what of it is in a batch is called off, and asked for again.
+        The account is closed before what of it is in a batch is called off, and is read after that.
         """
         await self._check(request.run)
-        account = await self._books.account(request.run, request.task, request.step)
-        if await self._call_off(request):
-            account = await self._books.account(request.run, request.task, request.step)
-        return SettleReply(account=account)
+        await self._books.close(request.run, request.task, request.step)
+        await self._call_off(request)
+        return SettleReply(account=await self._books.account(request.run, request.task, request.step))
 
     @activity.defn(name=CLOSE_RUN)
     async def close_run(self, request: CloseRequest) -> CloseReply:
@@ -83,15 +82,14 @@ class RecordActivities:
             await self._check(request.run)
             return await self._close_run(request)
 
-    async def _call_off(self, request: SettleRequest) -> bool:
+    async def _call_off(self, request: SettleRequest) -> None:
         """Stop paying for what nobody waits for. A provider that does not answer is asked a few times, not for ever."""
         try:
-            return await self._calling_off.give_up(request.run, request.task, request.step, over=request.over)
+            await self._calling_off.give_up(request.run, request.task, request.step, over=request.over)
         except ModelError as error:
             if activity.info().attempt < CALL_OFF_ATTEMPTS:
                 raise ApplicationError(str(error), type=type(error).__name__) from None
             log.warning("batch_not_called_off", error=type(error).__name__)
-            return False
 
     async def _family(self, run: str) -> str:
         """The first of a run and its retries: what their events have in common. Asked for once a run."""
@@ -115,7 +113,8 @@ class RecordActivities:
         estimate = await self._store.estimate(request.run)
         before = Decimal(manifest.get("before_usd", 0))
         picture = Picture(request.run, plan, simulated=request.simulated, estimate=estimate, before=before)
-        await plan_changes.tell(self._store, picture, [event async for event in self._store.events(request.run)])
+        async for event in self._store.events(request.run):  # one by one: those of 10,000 tasks are 200 MB
+            await plan_changes.tell(self._store, picture, [event])
         report = picture.report({}, now=picture.finished or datetime.now(UTC))
         ref = await self._store.put_artifact(report.model_dump_json(by_alias=True).encode())
         await self._store.put_report(request.run, ref)

@@ -17,9 +17,6 @@ from domain.prices import NOTHING, PriceList, cost_of_calls
 RUNS_KEPT = 8
 """Runs whose sums are kept in memory per process."""
 
-AT_ONCE = 32
-"""Calls whose entries are read at the same time."""
-
 
 class Spending:
     """One per worker process."""
@@ -78,15 +75,12 @@ class _Account:
         known = {place: there for place, (there, _) in self._settled.items()}
         new = [place for place, there in names.items() if known.get(place) != there]
         found: list[Line] = []
-        for first in range(0, len(new), AT_ONCE):
-            places = new[first : first + AT_ONCE]
-            calls = await asyncio.gather(*(books.of_call(place, names[place]) for place in places))
-            for place, lines in zip(places, calls, strict=True):
-                self._settled.pop(place, None)
-                if all(line.is_settled for line in lines):
-                    self._settled[place] = names[place], self._costs(lines)
-                else:
-                    found += lines
+        for place, lines in (await books.of_calls({place: names[place] for place in new})).items():
+            self._settled.pop(place, None)
+            if all(line.is_settled for line in lines):
+                self._settled[place] = names[place], self._costs(lines)
+            else:
+                found += lines
         self._open = found
 
     def _costs(self, lines: list[Line]) -> Mapping[str | None, Decimal]:

@@ -99,7 +99,7 @@ each in a home of its own on the simulator, {seeds}, {day}:
 - *one call*: one task alone, the mean of three; and *chain of 3*: these three, each after the one before it
 - *chain*: all tasks, each after the one before it and told its result, besides what it needs anyway
 - *one at a time*: the plan as it is, with `max_concurrency: 1`
-- *DAG*: the plan as it is, four at a time
+- *DAG*: the plan as it is, five at a time, which is as many as can begin
 
 With the same seed a task is answered at the same length and pace in every shape. Seconds are from submit to the end of
 the run, by the clock of whoever waits for it. Tokens are those that were billed. Figures are medians over the seeds."""

@@ -58,7 +58,13 @@ def difference(old: Chart, new: Chart, edited: Collection[str]) -> Difference:
 
 
 def _said(task: OutlineTask) -> OutlineTask:
-    """A task as it was written. Who proposes changes is told the plan, and weighs more when there is more of it."""
+    """A task as it was written. Who proposes changes is told the plan, and weighs more when there is more of it.
+
+    Another question is an edit of the plan, and named as one. Here it may be the same one, in other words: before 0.8.0
+    an outline had it with the item in it.
+    """
+    if task.approval is not None and task.approval.ask is not None:
+        task = task.model_copy(update={"approval": task.approval.model_copy(update={"ask": None})})
     is_told_the_plan = task.grows is not None and task.grows.is_replan
     return task.model_copy(update={"weight": 0}) if is_told_the_plan else task
 
@@ -84,6 +90,7 @@ def adopt(
     for id in change.added:
         draft.tell(EventType.TASK_CREATED, id, agent=new.tasks[id].agent)
     settling.reopen(new, draft, (*edited, *change.added))
+    settling.end_parts(new, draft, [*draft.parts])
     return new, change
 
 

@@ -97,8 +97,30 @@ def _held(state: State, name: str) -> Decimal:
     return sum((held.usd for held in state.reserved.values() if name in held.caps), NOTHING)
 
 
-def set_aside(chart: Chart, state: State, *, but: str | None) -> Decimal:
-    """What is left to plans inside the plan that are at work: nobody else has it meanwhile."""
+def shares(chart: Chart, state: State, there: Decimal) -> dict[str, Decimal]:
+    """What is set aside for each plan inside the plan that has begun, until its end: nobody else has it meanwhile.
+
+    That is what is left of its budget. When there is less in all, as much of it as there is: the first begun first.
+    """
+    found = {}
+    for part in state.parts:
+        budget = chart.outline.parts[part].budget
+        if budget is not None:
+            own = budget - state.capped.get(of_plan(part), NOTHING) - _held(state, of_plan(part))
+            found[part] = max(min(own, there), NOTHING)
+            there -= found[part]
+    return found
+
+
+def set_aside(chart: Chart, state: State, there: Decimal, *, but: str | None) -> Decimal:
+    """What is set aside for all of them but one."""
+    if chart.before_0_8:
+        return _set_aside_to_0_7(chart, state, but)
+    return sum((share for part, share in shares(chart, state, there).items() if part != but), NOTHING)
+
+
+def _set_aside_to_0_7(chart: Chart, state: State, but: str | None) -> Decimal:
+    """What is left to plans inside the plan that have a task at work: between its tasks it was anybody's."""
     at_work = {part for id in state.active if (part := chart.tasks[id].part) is not None} - {but}
     lefts = (
         part.budget - state.capped.get(of_plan(id), NOTHING) - _held(state, of_plan(id))

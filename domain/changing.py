@@ -43,6 +43,7 @@ def changed(old: Plan, new: Plan, started: Mapping[str, str], answers: Mapping[s
     `started` says of the tasks that have started how they stand; `answers` has the lists by which it has grown.
     """
     refused: list[str] = []
+    new = _called_as_before(old, new)
     for task in [task for task in new.tasks if task.id in answers]:
         try:
             new = grown(new, task, answers[task.id]).plan
@@ -79,6 +80,21 @@ def changed(old: Plan, new: Plan, started: Mapping[str, str], answers: Mapping[s
     if not (added or keys or removed):
         plan = old
     return Changed(plan, Difference(added=added, edited=tuple(keys), removed=removed), keys, tuple(refused))
+
+
+def _called_as_before(old: Plan, new: Plan) -> Plan:
+    """The new plan, with the items of a list in ids where the run was submitted with them there, and nowhere else.
+
+    Until 0.8.0 they were there unless a plan said otherwise: the same file would call the same tasks by other names.
+    """
+    each = {fan.id: fan.each.numbered for fan in (*old.tasks, *old.templates) if fan.each is not None}
+    tasks = tuple(
+        task.model_copy(update={"each": task.each.model_copy(update={"numbered": each[task.id]})})
+        if task.each is not None and task.id in each
+        else task
+        for task in new.tasks
+    )
+    return new.model_copy(update={"tasks": tasks})
 
 
 def _is_unwritten(task: Task) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from domain.amendments import Amendment
 from domain.models import Deadline, Grows, Pace, Priority, RunStatus
 from domain.prices import Price
-from domain.progress import Outline, OutlineTask
+from domain.progress import Ended, Outline, OutlineTask
 
 URGENCY = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2}
 
@@ -31,14 +31,22 @@ class Chart:
     """What of a plan does not change while it runs, but for another plan that takes its place."""
 
     def __init__(
-        self, outline: Outline, *, plan_ref: str = "", before_0_4: bool = False, before_0_6: bool = False
+        self,
+        outline: Outline,
+        *,
+        plan_ref: str = "",
+        before_0_4: bool = False,
+        before_0_6: bool = False,
+        before_0_8: bool = False,
     ) -> None:
         self.outline = outline
         self.plan_ref = plan_ref
         self.before_0_4 = before_0_4
         """Whether a release before 0.4.0 wrote the history of the run: it goes on with the steps of then."""
         self.before_0_6 = before_0_6
+        self.before_0_8 = before_0_8
         self.tasks = {task.id: task for task in outline.tasks}
+        self._inside = self._members() if outline.parts else {}
         self.dependants: dict[str, list[str]] = {}
         for task in outline.tasks:
             for need in task.needs:
@@ -56,7 +64,19 @@ class Chart:
             plan_ref=amendment.plan_ref,
             before_0_4=self.before_0_4,
             before_0_6=self.before_0_6,
+            before_0_8=self.before_0_8,
         )
+
+    def _members(self) -> dict[str, frozenset[str]]:
+        found: dict[str, list[str]] = {}
+        for id, task in self.tasks.items():
+            if task.part is not None:
+                found.setdefault(task.part, []).append(id)
+        return {part: frozenset(ids) for part, ids in found.items()}
+
+    def has_ended(self, part: str, ended: Mapping[str, Ended]) -> bool:
+        """Whether nothing of a plan inside the plan is left to be done."""
+        return self._inside.get(part, frozenset()) <= ended.keys()
 
     def _finals(self) -> list[str]:
         """The tasks that nobody needs, but for those that look at the plan."""

@@ -102,7 +102,7 @@ def charge_for(price: Price, usage: Usage, unsettled: Usage, *, in_vain: bool, b
     return Charge(
         actual=cost,
         retries=cost if in_vain else NOTHING,
-        unsettled=worst_cost(price, unsettled),
+        unsettled=worst_cost(price, unsettled, batched=batched),
         cache=spared_by_cache(price, usage, batched=batched),
         batches=spared_by_batch(price, usage) if batched else NOTHING,
     )

@@ -50,9 +50,17 @@ class Course:
     """The legal steps of one plan."""
 
     def __init__(
-        self, outline: Outline, *, plan_ref: str = "", before_0_4: bool = False, before_0_6: bool = False
+        self,
+        outline: Outline,
+        *,
+        plan_ref: str = "",
+        before_0_4: bool = False,
+        before_0_6: bool = False,
+        before_0_8: bool = False,
     ) -> None:
-        self.chart = Chart(outline, plan_ref=plan_ref, before_0_4=before_0_4, before_0_6=before_0_6)
+        self.chart = Chart(
+            outline, plan_ref=plan_ref, before_0_4=before_0_4, before_0_6=before_0_6, before_0_8=before_0_8
+        )
 
     def adopt(self, amendment: Amendment) -> None:
         """Go on with another plan: a step has made room for it."""
@@ -201,7 +209,7 @@ class Course:
         """The earliest time that something waits for."""
         return timing.next_time(self.chart, progress)
 
-    def cancel(self, progress: Progress, now: datetime) -> Step:
+    def cancel(self, progress: Progress, now: datetime, by: str | None = None) -> Step:
         """Nothing new starts, and what waits ends here; tasks at work end by their own word."""
         draft = Draft(progress, now)
         draft.cancelled = True
@@ -218,14 +226,15 @@ class Course:
             reason = "the run was cancelled"
             draft.ended[task.id] = Ended(status=status, why=reason)
             draft.close_account(task.id)
-            draft.tell(EventType.TASK_SKIPPED, task.id, status=status, reason=reason, cause=None)
+            draft.tell(EventType.TASK_SKIPPED, task.id, status=status, reason=reason, cause=None, **_who(by))
         return draft.done()
 
-    def finish(self, progress: Progress, now: datetime) -> Step:
-        """The last step: every task has ended."""
+    def finish(self, progress: Progress, now: datetime, by: str | None = None) -> Step:
+        """The last step: every task has ended. `by` is who has cancelled the run, if it was."""
         draft = Draft(progress, now)
         census = self.census(progress).model_dump()
-        draft.tell(EventType.RUN_COMPLETED, status=self.status(progress), census=census, peak=progress.peak)
+        who = _who(by if progress.cancelled else None)
+        draft.tell(EventType.RUN_COMPLETED, status=self.status(progress), census=census, peak=progress.peak, **who)
         return draft.done()
 
     def break_off(self, progress: Progress, now: datetime, error: str) -> Step:
@@ -368,6 +377,11 @@ class Course:
             end = Ended(status=TaskStatus.FAILED, why=parked.what, cause=id)
             return self._end(draft, id, end, **_failure(Failed(error=error), spent))
         return barriers.meet(self.chart, draft, id, parked)
+
+
+def _who(by: str | None) -> dict[str, JsonValue]:
+    """What an event says of a person who is known."""
+    return {"by": by} if by is not None else {}
 
 
 def _own_wait(draft: Draft, id: str, parked: Parked) -> Waiting:

@@ -154,6 +154,7 @@ TYPES: dict[EventType, Described] = {
         _at_times("census", CENSUS, "how its tasks ended"),
         _at_times("peak", NUMBER, "most tasks that were at work at once"),
         _at_times("error", ERROR, "the bug of ours that ended it"),
+        _at_times("by", TEXT, "who has cancelled it, if a person did and said so"),
     ),
     EventType.PLAN_CHANGED: _of_run(
         "Another plan has taken the place of the run's: a person changed it, or it grew by the answer of a task.",
@@ -174,7 +175,7 @@ TYPES: dict[EventType, Described] = {
     EventType.TASK_WAITING: _of_task(
         "It waits outside, and holds no place.",
         Fact("for", TEXT, "for what: approval, wall, pool, budget, pause, worker, batch"),
-        Fact("what", TEXT, "that in words"),
+        Fact("what", TEXT, "that in words; the item of a list is left out of a question"),
         Fact("until", TIME, "until when, if that is known", nothing=True),
         _at_times("since", TIME, "since when, if it has waited for it before"),
         _at_times("cap", TEXT, "of money: whose cap it is, when it is not the run's budget"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, KeysView
+from collections.abc import Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -15,9 +15,9 @@ from domain.chart import at_work
 from domain.costs import Bills, Charge
 from domain.events import Event, EventType, timestamp
 from domain.inputs import input_of
-from domain.models import ENDED_RUN, Input, Need, Plan, RunStatus, Spent, Task, TaskError, TaskStatus, Usage
+from domain.models import ENDED_RUN, Account, Input, Need, Plan, RunStatus, Spent, Task, TaskError, TaskStatus, Usage
 from domain.prices import NOTHING
-from domain.progress import Census, Ended, Wall
+from domain.progress import Census, Ended, Told, Wall
 from domain.refusals import Refusal
 from domain.report import AttemptReport, Decision, ReviewReport
 from domain.stalls import Stall
@@ -27,6 +27,9 @@ from domain.waits import Wait
 
 WALLED = frozenset({"wall", "pool"})
 """What a task waits for that stands before a wall: of the provider, or of an agent that is busy everywhere."""
+
+UNTOLD = frozenset({TaskStatus.SKIPPED, TaskStatus.CANCELLED, TaskStatus.TIMED_OUT, TaskStatus.NOT_STARTED})
+"""How a task ends that may not have told itself what it has cost."""
 
 ANSWERS: dict[EventType, Literal["approved", "rejected", "expired"]] = {
     EventType.APPROVAL_GIVEN: "approved",
@@ -49,6 +52,8 @@ class TaskPicture:
     attempts: int = 0
     tokens: Usage = field(default_factory=Usage)
     unsettled: Usage = field(default_factory=Usage)
+    settled: bool = False
+    """Whether the ledger was asked what it has cost, since it ended."""
     answered: int = 0
     """Tokens of the answer that counts."""
     wait: Wait | None = None
@@ -186,14 +191,28 @@ class Fold:
             if (told := of_this_start(found, id, task.since)) is not None:
                 task.live = later(task.live, told)
 
-    def close_from_outside(self, status: RunStatus, time: datetime | None, reason: str) -> None:
-        """The run ended without a word of its own, as when it is terminated: say what that means for its tasks."""
+    def close_from_outside(
+        self, status: RunStatus, time: datetime | None, reason: str, ledger: Mapping[str, Account] | None = None
+    ) -> None:
+        """The run ended without a word of its own, as when it is terminated: say what that means for its tasks.
+
+        Nobody told of the calls that were under way; the ledger has them.
+        """
+        ledger = ledger or {}
         self._ended_as, self.finished = status, time
         for id, task in self.tasks.items():
             if task.ended is None:
-                self._move(id, TaskStatus.NOT_STARTED if task.started is None else TaskStatus.CANCELLED, time)
+                began = task.started is not None or id in ledger
+                self._move(id, TaskStatus.CANCELLED if began else TaskStatus.NOT_STARTED, time)
                 task.ended = time
                 task.error = TaskError(type="Stopped", message=reason)
+        self.hear_the_ledger(ledger)
+
+    def hear_the_ledger(self, ledger: Mapping[str, Account]) -> None:
+        """Take in what the ledger has of tasks beyond what was told of them. To hear it twice is to hear it once."""
+        for id, account in ledger.items():
+            if id in self.tasks:
+                self._hear_account(id, account)
 
     # What can be read off
 
@@ -243,6 +262,13 @@ class Fold:
     def newest(self, status: TaskStatus) -> Iterator[str]:
         """The same, those that came last first."""
         return self._tally.newest(status)
+
+    @property
+    def untold(self) -> list[str]:
+        """The tasks of which the ledger may know more than was told, if the run is over by now."""
+        return [
+            id for id, task in self.tasks.items() if task.ended is None or (task.status in UNTOLD and not task.settled)
+        ]
 
     def inputs(self, id: str) -> tuple[Input, ...]:
         """What a task was told of each of its needs, or would be told now."""
@@ -317,6 +343,7 @@ class Fold:
             case EventType.TASK_COMPLETED | EventType.TASK_FAILED | EventType.TASK_SKIPPED:
                 self._end(id, time, data)
             case EventType.TASK_SETTLED:
+                task.settled = True
                 self._settle(id, data)
             case _:
                 _hear(task, type, time, data)
@@ -398,7 +425,7 @@ class Fold:
         task = self.tasks[id]
         self.trail.waited(id, time, timedelta(seconds=data.get("waited_s", 0.0)))
         self._move(id, TaskStatus(data["status"]), time)
-        task.ended, task.walled = time, None
+        task.ended, task.walled, task.settled = time, None, False
         task.attempts = data.get("attempts", 0)
         cost = self._bill(id, data, in_vain=task.status is not TaskStatus.SUCCEEDED)
         output = data.get("tokens", {}).get("output", 0) - sum(call.usage.output for call in _aside(data))
@@ -428,6 +455,29 @@ class Fold:
             self._count(id, *(Usage.model_validate(data[name]) for name in ("tokens", "unsettled")))
         else:  # before 0.6.0
             self._bill(id, data, in_vain=True)
+
+    def _hear_account(self, id: str, account: Account) -> None:
+        """Settle what the calls of a task have cost beyond what was told of them."""
+        task, charge = self.tasks[id], self.bills.of(id) or Charge()
+        told = Told(
+            usage=task.tokens, unsettled=task.unsettled, actual_usd=charge.actual, unsettled_usd=charge.unsettled
+        )
+        prices = self.plan.prices.models if self.plan.prices is not None else {}
+        untold = Told.of(prices, account.calls) - told
+        if (untold.usage + untold.unsettled).all <= 0:
+            return  # an entry that is damaged there takes nothing back that was told here
+        self._settle(
+            id,
+            {
+                "attempts": account.attempts,
+                "output_ref": account.output_ref,
+                "output_bytes": account.output_bytes,
+                "cost_usd": untold.actual_usd,
+                "unsettled_usd": untold.unsettled_usd,
+                "tokens": untold.usage,
+                "unsettled": untold.unsettled,
+            },
+        )
 
     def _take_over(self, id: str, data: dict[str, Any], cost: Decimal) -> None:
         """What is known of an end that an earlier run came to: it cost nothing here. Before 0.6.0 no money was told."""

@@ -68,7 +68,7 @@ class ListForm(Form):
 
 
 class SourceForm(Form):
-    """`for_each: {from: TASK, max: N, at_once: N, label: item}`: one task per item of the list that a task makes."""
+    """`for_each: {from: TASK, max: N, at_once: N, label: number}`: one task per item of the list that a task makes."""
 
     source: Annotated[Text, Field(alias="from")]
     max: Annotated[int | None, NotNothing, Field(ge=1, le=500)] = None

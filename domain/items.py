@@ -1,7 +1,7 @@
 """A fan-out over a list that a task has made: the task that stood for it becomes one task per item.
 
-An item is the text of another agent. It stands in prompts as data, and in ids only where it is short and plain, and
-where the plan does not have its tasks go by number.
+An item is the text of another agent. It stands in prompts as data, and in ids only where the plan asks for it, and the
+item is short and plain.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pydantic import JsonValue
 
 from domain.item_places import ITEM_KEY
 from domain.json_schema import NotJsonError, value_of
-from domain.merging import with_levels, without_levels
-from domain.models import Need, Placement, Plan, Task
+from domain.merging import GROUP, with_levels, without_levels
+from domain.models import Approval, Need, Placement, Plan, Task
 from domain.notation import MAX_QUESTION, item_label, same
 from domain.problems import Mistake
 from domain.sharing import with_shares
@@ -74,6 +74,33 @@ def listed(text: str) -> list[str]:
     if not isinstance(answer, list):
         raise NotGrown('its answer has no list of items: one such as {"items": ["one", "two"]} is needed')
     return [_item(number, value) for number, value in enumerate(answer, start=1)]
+
+
+def source_of_item(plan: Plan, task: Task) -> str | None:
+    """The task in whose list the item of this one stands; None when it has none.
+
+    Whoever is given an item reads of that result. What is merged first for a task has the item of that task.
+    """
+    if task.item is None:
+        return None
+    fan = task.fan
+    if fan is None:
+        whole = task.id.rpartition(GROUP)[0]
+        fan = next((each.fan for each in plan.tasks if each.id == whole), None)
+    return next((each.each.source for each in plan.templates if each.each is not None and each.id == fan), None)
+
+
+def asked_openly(plan: Plan) -> dict[str, Approval | None]:
+    """What is asked about tasks of a list without the words of its items: events and trails have it like this.
+
+    The plan has the question whole, for who is asked.
+    """
+    asked = {fan.id: fan.approval for fan in plan.templates}
+    return {
+        task.id: asked[task.fan]
+        for task in plan.tasks
+        if task.item is not None and task.approval is not None and task.fan in asked
+    }
 
 
 def withdrawn(plan: Plan, sources: Collection[str]) -> Plan:

@@ -265,7 +265,8 @@ class Each(Value):
     at_once: Annotated[int | None, Unsaid] = None
     """How many of its tasks may be at work at once."""
     numbered: Annotated[bool, Unsaid] = False
-    """Whether its tasks go by number: ids can be read by more people than items."""
+    """Whether its tasks go by number: ids can be read by more people than items. At rest nothing is said where a plan
+    asks for items in ids, which was the default before 0.8.0."""
     ask: Annotated[tuple[str, ...], Unsaid] = ()
     """The question of its approval, as the texts between which the item stands."""
 
@@ -344,7 +345,7 @@ class Task(Value):
 
 
 class Part(Value):
-    """A plan inside a plan: what its tasks have for themselves while one of them is at work."""
+    """A plan inside a plan: what its tasks have for themselves, from the first start of one until all have ended."""
 
     id: str
     places: int

@@ -116,15 +116,23 @@ def _refusal(agent: Agent, rights: Rights, standing: Standing, right: Right, thi
 
 
 def needs_of(
-    agent: Agent, task: Task, tasks: Mapping[str, Task], inputs: Iterable[Input], region: str | None = None
+    agent: Agent,
+    task: Task,
+    tasks: Mapping[str, Task],
+    inputs: Iterable[Input],
+    region: str | None = None,
+    *,
+    listed_by: str | None = None,
 ) -> Needs:
     """What the call of a task needs, with the results that it is given.
 
-    Of a text that was merged for it by its own agent, its sources: whoever may read them reads nothing new.
+    `listed_by` is the task in whose list its item stands: an item is a part of that result, whatever else of it comes
+    down. Of a text that was merged for it by its own agent, its sources: whoever may read them reads nothing new.
     """
     own = {text.task: text.sources for text in task.merged}
     given = [input.task for input in inputs if input.ref is not None]
     read = [name for each in given for name in own.get(each, (each,))]
+    read += [listed_by] if listed_by is not None else []
     makers = dict.fromkeys(_name(tasks[name].agent) for name in read if name in tasks)
     files = (*(file.path for file in task.files), *(name for name in read if name not in tasks))
     return Needs(model=agent.model, files=files, results=tuple(makers), region=region)

@@ -39,6 +39,7 @@ def fill(chart: Chart, draft: Draft, unconfirmed: int | None = None) -> tuple[li
     outline = chart.outline
     places = draft.max_concurrency or outline.max_concurrency
     room = places if unconfirmed is None else ahead(places) - unconfirmed
+    rooms = Rooms(chart, draft, places)
     purse.look_again(chart, draft)
     if outline.mode is Pace.WAVES:
         _keep_waves(chart, draft, places)
@@ -48,15 +49,19 @@ def fill(chart: Chart, draft: Draft, unconfirmed: int | None = None) -> tuple[li
     starts: list[str] = []
     carried = 0
     held_up, short = purse.holds_up(chart, draft), caps.waiting_at(draft)
-    rooms = Rooms(chart, draft, places)
-    while len(draft.active) < places and not (draft.active and held_up):
+    while len(draft.active) < places:
         full = {agent for agent, pool in outline.pools.items() if busy[agent] >= pool}
         ranks = sorted({*_firsts(chart, draft), *(_paid_for(chart, draft) if short else ())})
         tasks = (chart.tasks[order.ids[rank]] for rank in ranks)
-        paid = (task for task in tasks if task.id in draft.reserved or short.isdisjoint(caps.names(chart, task.id)))
+        paid = [task for task in tasks if task.id in draft.reserved or short.isdisjoint(caps.names(chart, task.id))]
+        rooms.share_out({task.part for task in paid})
         narrow = {fan for fan, most in outline.fans.items() if fanned[fan] >= most}
         free = (task for task in paid if task.agent not in full and task.fan not in narrow)
-        task = next((task for task in free if rooms.has_one_for(task)), None)
+        fit = (task for task in free if not (draft.active and held_up) or purse.has_its_own(chart, draft, task.id))
+        task = next((task for task in fit if rooms.has_one_for(task)), None)
+        if task is None and purse.lets_go(chart, draft):
+            held_up, short = False, caps.waiting_at(draft)
+            continue
         if task is None:
             break
         if len(starts) >= room or (starts and carried + len(task.needs) > INPUTS_AT_ONCE):

@@ -124,7 +124,7 @@ def spared_by_batch(price: Price, usage: Usage) -> Decimal:
     return cost_of(price, usage) - cost_of(price, usage, batched=True)
 
 
-def worst_cost(price: Price, usage: Usage) -> Decimal:
+def worst_cost(price: Price, usage: Usage, *, batched: bool = False) -> Decimal:
     """What a request with at most so many tokens in and out can cost, however they come to be counted.
 
     Whether input is written to the cache is for the provider to say, and which tier a prompt falls into is known only
@@ -134,7 +134,8 @@ def worst_cost(price: Price, usage: Usage) -> Decimal:
     dearest_in = max(max(each.input, each.cache_read, each.cache_write) for each in rates)
     dearest_out = max(each.output for each in rates)
     tokens_in = usage.input + usage.cache_read + usage.cache_write
-    return (dearest_in * tokens_in + dearest_out * usage.output) / MILLION
+    cost = (dearest_in * tokens_in + dearest_out * usage.output) / MILLION
+    return cost * price.batch_factor if batched else cost
 
 
 def cost_of_calls(prices: Mapping[str, Price], calls: Iterable[Spent]) -> Decimal:
@@ -147,4 +148,4 @@ def _cost(price: Price | None, call: Spent) -> Decimal:
         return NOTHING  # nobody limits what has no price: a budget is not let in without one
     if call.unsettled == Usage():
         return cost_of(price, call.usage, batched=call.batched)
-    return worst_cost(price, call.usage + call.unsettled)
+    return worst_cost(price, call.usage + call.unsettled, batched=call.batched)

@@ -15,6 +15,7 @@ from pydantic import Field, JsonValue
 
 from domain.asking_again import corrections_of
 from domain.costs import charge_of_calls
+from domain.items import asked_openly
 from domain.models import (
     Answered,
     Approval,
@@ -139,6 +140,7 @@ def outline_of(plan: Plan) -> Outline:
     """The outline of a plan: what travels to the supervisor, beside the reference of the whole."""
     prices = plan.prices.models if plan.prices is not None else {}
     fans = {task.id: task.each.at_once for task in plan.templates if task.each is not None and task.each.at_once}
+    asked = asked_openly(plan)
     return Outline(
         max_concurrency=plan.max_concurrency,
         mode=plan.mode,
@@ -161,7 +163,7 @@ def outline_of(plan: Plan) -> Outline:
                 part=task.part,
                 needs={need.task: need.policy for need in task.needs},
                 quorum=task.quorum,
-                approval=task.approval,
+                approval=asked.get(task.id, task.approval),
                 priority=task.priority,
                 deadline=task.deadline,
                 timeout=task.timeout,
@@ -411,6 +413,8 @@ class Progress(Value):
     """What is not known yet of tasks that have ended."""
     growing: Annotated[dict[str, Growing], Unsaid] = Field(default_factory=dict)
     """Tasks by whose answers the plan is growing. They hold their places meanwhile."""
+    parts: Annotated[dict[str, int], Unsaid] = Field(default_factory=dict)
+    """The places of each plan inside the plan that has begun and not ended, in the order in which they have begun."""
     told: dict[str, Told] = Field(default_factory=dict)
     """What starts have told of tasks that have not ended."""
     low: bool = False

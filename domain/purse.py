@@ -6,6 +6,7 @@ can overspend it. Money is in `Decimal`; a model without a price has no place in
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
 
 from domain import caps, settling, witness
@@ -55,7 +56,20 @@ def reserved(state: State) -> Decimal:
 def left(chart: Chart, state: State, part: str | None = None) -> Decimal | None:
     """What may still be set aside for a task, of the whole or of a plan inside it; None: as much as it takes."""
     most = limit(chart, state)
-    return None if most is None else most - committed(state) - caps.set_aside(chart, state, but=part)
+    if most is None:
+        return None
+    there = most - committed(state)
+    return there - caps.set_aside(chart, state, there, but=part)
+
+
+def has_its_own(chart: Chart, state: Draft, id: str, promised: Mapping[str, Decimal] = caps.NO_PROMISES) -> bool:
+    """Whether a task is covered by what is set aside for its plan inside the plan: it takes nothing from others."""
+    part, most = chart.tasks[id].part, limit(chart, state)
+    if part is None or part not in state.parts or most is None:
+        return False
+    share = caps.shares(chart, state, most - committed(state)).get(part)
+    worst = worst_call(chart, state, id)
+    return share is not None and worst is not None and worst <= share - promised.get(caps.of_plan(part), NOTHING)
 
 
 # Before a task starts
@@ -218,21 +232,22 @@ def look_again(chart: Chart, draft: Draft) -> None:
     given = NOTHING
     promised: dict[str, Decimal] = {}
     stuck: set[str] = set()
+    held_up = False
     for id in sorted(waiting, key=chart.order(draft.started).rank.__getitem__):
         worst = worst_call(chart, draft, id) or NOTHING
         under = caps.names(chart, id)
-        if not stuck.isdisjoint(under):
-            continue  # nobody passes the first that waits for a cap
+        its_own = has_its_own(chart, draft, id, promised)
+        if not stuck.isdisjoint(under) or (held_up and not its_own):
+            continue  # nobody passes the first that waits for a cap, or for money that what is at work will settle
         if (cap := caps.lacking(chart, draft, id, worst, promised)) is not None:
             stuck |= _look_at_cap(chart, draft, id, cap, worst)
             continue
         there = left(chart, draft, chart.tasks[id].part)
-        if there is not None:
+        if there is not None and not its_own:
             if worst > there - given:
                 if draft.parked[id].cap is not None:
                     _wait(chart, draft, id, None, worst)
-                if draft.active and is_awaited(chart, draft, id):
-                    return  # nobody passes the first: what is at work will settle
+                held_up = bool(draft.active) and is_awaited(chart, draft, id)
                 continue
             given += worst
         promised |= {name: promised.get(name, NOTHING) + worst for name in under}
@@ -251,11 +266,28 @@ def _look_at_cap(chart: Chart, draft: Draft, id: str, cap: Cap, worst: Decimal) 
     return {cap.name}
 
 
+def lets_go(chart: Chart, draft: Draft) -> bool:
+    """Where nothing but money is awaited, no plan inside keeps any for later. Whether there was such a one.
+
+    Its tasks may need some outside that a person has done again: these would wait for it, and it for them. It begins
+    once more with its next start.
+    """
+    if not draft.parts or not _awaits_money_alone(draft):
+        return False
+    draft.parts.clear()
+    look_again(chart, draft)
+    return True
+
+
 def is_broke(chart: Chart, draft: Draft) -> bool:
     """Whether nothing is at work, nothing can start, and nothing but money is awaited."""
-    stuck = bool(draft.parked) and not draft.active and not any(draft.ready.values())
-    if draft.owing or chart.outline.on_budget != "stop":  # what is owed may be less than what counts for it now
+    return chart.outline.on_budget == "stop" and _awaits_money_alone(draft)
+
+
+def _awaits_money_alone(draft: Draft) -> bool:
+    if draft.owing:  # it may be less than what counts for it now
         return False
+    stuck = bool(draft.parked) and not draft.active and not any(draft.ready.values())
     return stuck and len(short(draft)) == len(draft.parked)
 
 

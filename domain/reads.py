@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
-from domain.models import Form, Input, Plan, Task, Unsaid, Value, ref_of
+from domain.items import source_of_item
+from domain.models import Form, Input, Plan, Task, Unsaid, Value, Verdict, ref_of
 
 
 class FileRead(Value):
@@ -17,13 +18,17 @@ class FileRead(Value):
 
 
 class ResultRead(Value):
-    """The result of a task, or its summary."""
+    """The result of a task, its summary, or an item of the list in it."""
 
     task: str
     agent: str
     """Who made it: name and version."""
     ref: str
     form: Form = Form.FULL
+    item: Annotated[bool, Unsaid] = False
+    """Whether it is one item of the list in the result. Then `ref` is the hash of the item: it stands in the plan."""
+    review: Annotated[bool, Unsaid] = False
+    """Whether it is what a reviewer said of the answer to the task. Then `agent` is the reviewer."""
 
 
 class Reads(Value):
@@ -59,9 +64,24 @@ def reads_of(plan: Plan, task: Task, inputs: Iterable[Input], note: str | None) 
             )
             for input in inputs
             if input.ref is not None
-        ),
+        )
+        + _item_read(plan, task, makers),
         note=bool(note),
     )
+
+
+def _item_read(plan: Plan, task: Task, makers: Mapping[str, str]) -> tuple[ResultRead, ...]:
+    source = source_of_item(plan, task)
+    if source is None or task.item is None:
+        return ()
+    return (ResultRead(task=source, agent=makers[source], ref=ref_of(task.item.encode()), item=True),)
+
+
+def reads_with_review(plan: Plan, task: Task, inputs: Iterable[Input], note: str | None, verdict: Verdict) -> Reads:
+    """The same of an agent whose answer was not accepted: it is given the words of the review, too."""
+    reads = reads_of(plan, task, inputs, note)
+    words = ResultRead(task=task.id, agent=verdict.by, ref=verdict.ref, review=True)
+    return reads.model_copy(update={"results": (*reads.results, words)})
 
 
 def reads_for_summary(plan: Plan, task: Task, ref: str) -> Reads:

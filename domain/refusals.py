@@ -89,9 +89,8 @@ def _written(right: Right, pattern: str) -> str:
 def _deed(right: Right, thing: str) -> str:
     if right is Right.DATA:
         kind, _, name = thing.partition(":")
-        return {"files": f"read the file {name!r}", "results": f"read results of agent {name!r}"}.get(
-            kind, f"read {name!r}"
-        )
+        words = {"files": "the file", "results": "results of agent", "urls": "the address"}
+        return f"read {words[kind]} {name!r}" if kind in words else f"read {name!r}"
     return {
         Right.MODELS: f"use the model {thing!r}",
         Right.TOOLS: f"use the tool {thing!r}",

@@ -23,7 +23,7 @@ class Verb(StrEnum):
     """What can be done to an agent."""
 
     REGISTERED = "registered"
-    """Its definition is known, by the reference in `data["definition"]`."""
+    """Its definition is known, by the reference in `data["definition"]`. The first one stands: two may come at once."""
     ONBOARDED = "onboarded"
     """It has passed its check in the run `data["run"]`."""
     CHECK_FAILED = "check_failed"
@@ -139,7 +139,7 @@ def _change(standing: Standing, act: Act) -> dict[str, object]:
     """What an act changes of how an agent stands."""
     match act.verb:
         case Verb.REGISTERED:
-            return {"definition": act.data.get("definition")}
+            return {} if standing.definition is not None else {"definition": act.data.get("definition")}
         case Verb.ONBOARDED | Verb.CHECK_FAILED:
             return {"onboarded": act.data.get("run") if act.verb is Verb.ONBOARDED else None}
         case Verb.ENABLED | Verb.DISABLED:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Collection
+from collections.abc import Mapping as AnyMapping
 from collections.abc import Sequence as AnySequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -33,6 +34,17 @@ class Registry:
     admission: Admission = field(default_factory=Admission)
     merits: Merits | None = None
     """What agents have done, when that decides who of several is chosen."""
+    pinned: AnyMapping[str, tuple[Role, ...]] = field(default_factory=dict)
+    """Of a run that is going: the roles that its agents had been given at submit, by what they are counted under."""
+
+    @classmethod
+    def of_run(cls, agents: Collection[Agent]) -> Registry:
+        """The agents of a run that is going, and no others."""
+        return cls(agents=tuple(agents), pinned={agent.pool: agent.given for agent in agents})
+
+    def given(self, agent: Agent) -> tuple[Role, ...]:
+        """The roles that an agent has on top of those of its definition: by now, or as its run has pinned them."""
+        return self.pinned[agent.pool] if agent.pool in self.pinned else self.admission.register.of(agent).roles
 
     @property
     def all(self) -> tuple[Agent, ...]:
@@ -97,7 +109,7 @@ def with_pinned(registry: Registry, pinned: Collection[Agent]) -> Registry:
     labels = {agent.label for agent in kept}
     agents = (*kept, *(agent for agent in registry.agents if agent.label not in labels))
     earlier = tuple(agent for agent in registry.earlier if agent.label not in labels)
-    return replace(registry, agents=agents, earlier=earlier)
+    return replace(registry, agents=agents, earlier=earlier, pinned={agent.pool: agent.given for agent in pinned})
 
 
 def registry_from_text(text: str, *, file: str) -> Registry:

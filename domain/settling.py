@@ -47,6 +47,14 @@ def end(chart: Chart, draft: Draft, id: str, how: Ended, **data: JsonValue) -> N
             else:
                 _close(draft, dependant, skipped)
                 settled.append(dependant)
+    end_parts(chart, draft, (chart.tasks[id].part for id in settled))
+
+
+def end_parts(chart: Chart, draft: Draft, parts: Iterable[str | None]) -> None:
+    """Let those of these plans inside the plan give back what they have, of which everything has ended."""
+    for part in {*parts} & draft.parts.keys():
+        if part is not None and chart.has_ended(part, draft.ended):
+            del draft.parts[part]
 
 
 def take_over(draft: Draft, id: str, kept: Kept) -> None:

@@ -68,6 +68,7 @@ class Draft:
         self.reserved = dict(given.reserved)
         self.owing = list(given.owing)
         self.growing = dict(given.growing)
+        self.parts = dict(given.parts)
         self.told = dict(given.told)
         self.low, self.broke = given.low, given.broke
         self.peak = given.peak
@@ -150,6 +151,7 @@ class Draft:
                 "reserved": self.reserved,
                 "owing": tuple(self.owing),
                 "growing": self.growing,
+                "parts": self.parts,
                 "told": self.told,
                 "low": self.low,
                 "broke": self.broke,

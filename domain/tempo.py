@@ -23,7 +23,10 @@ MOST_PLACES = 500
 """As many as a plan may ask for."""
 
 MATERIAL = 0.05
-"""The part of the time, or of the work, from which on waits for quota say that the quota is the limit."""
+"""The part of the time from which on waits for quota say that the quota is the limit."""
+
+DRAWN = timedelta(seconds=1)
+"""A shorter wait for quota is what asking takes: it says nothing of limits."""
 
 PENDING, RUNNING = TaskStatus.PENDING, TaskStatus.RUNNING
 NONE = timedelta()
@@ -49,13 +52,13 @@ def tempo_of(plan: Plan, trail: Trail, started: datetime | None, now: datetime) 
     if not measured.of_ended:
         return Tempo(None, serial, None)
     counted = now - started - measured.idle_in(one for one in chain if one.part is Part.PERSON)
-    waited = sum((one.length for one in chain if one.part is Part.QUOTA), NONE)
+    waited = sum((one.length for one in chain if one.part is Part.QUOTA and one.length >= DRAWN), NONE)
     wide, of_wide = _without_planner(plan), measured
     if wide is not plan:
         of_wide = _Measured(wide, trail, started, now)
         wide, of_wide = (wide, of_wide) if of_wide.of_ended else (plan, measured)
     suggested = _places(wide, Chart(outline_of(wide)).order(started), of_wide)
-    if of_wide.quota > MATERIAL * of_wide.work or waited > MATERIAL * counted:
+    if waited > MATERIAL * counted:
         suggested = min(suggested, of_wide.mean_at_once)
     return Tempo(round(measured.work / counted, 2), serial, suggested)
 
@@ -140,14 +143,12 @@ class _Measured:
         """Each task's work, so far."""
         self.of_ended: dict[str, timedelta] = {}
         """Of those that worked and have ended: the measure for all others."""
-        self.quota = NONE
         self._stretches: list[Stretch] = []
         self._waiters: list[Stretch] = []
         for task in plan.tasks:
             found = [*trail.stretches(task.id, started, now)]
             work = sum((one.length for one in found if one.part is Part.WORK), NONE)
             self.of[task.id] = work
-            self.quota += sum((one.length for one in found if one.part is Part.QUOTA), NONE)
             if work and (last := trail.last(task.id)) is not None and last.status not in OPEN:
                 self.of_ended[task.id] = work
             busy = [one for one in found if one.part in {Part.WORK, Part.QUOTA}]

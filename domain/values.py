@@ -19,6 +19,11 @@ class Usage(Value):
     cache_read: int = 0
     cache_write: int = 0
 
+    @property
+    def all(self) -> int:
+        """Tokens of every kind."""
+        return self.input + self.output + self.cache_read + self.cache_write
+
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             input=self.input + other.input,
@@ -43,4 +48,4 @@ class Spent(Value):
     usage: Usage = Usage()
     unsettled: Usage = Usage()
     batched: bool = False
-    """Whether it went in a batch: what the provider said of it costs half."""
+    """Whether it went in a batch: what it used costs half, and so does what it may have used."""

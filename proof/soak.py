@@ -46,6 +46,13 @@ SETTLED = 600.0
 """Seconds after which a worker has loaded what it needs: what it gathers from then on is a leak."""
 
 
+JUDGED_FROM = 2.0
+"""Hours of a settled worker from which on what it gathers is judged: before, the slope is that of chance."""
+
+MOST_AN_HOUR = {"rss_mb": 1.0, "files": 0.5}
+"""What may be added in an hour (K2): less than a megabyte, and no file that stays open."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """The spared worker and the database at one moment."""
@@ -91,6 +98,8 @@ class Soak:
             await self._quarter(min(QUARTER, end - monotonic()))
             if self._tally.violations:
                 break  # what is left should be looked at
+        for what in leaks(self._samples):
+            self._tally.violations.append({"invariant": "K2", "run": None, "what": what, "again": self._again()})
         sys.stdout.write(table({"soak": self._tally}) + "\n" + leak(self._samples) + "\n")
         for violation in self._tally.violations:
             sys.stdout.write(f"{violation['invariant']} is broken, run {violation['run']}: {violation['what']}\n")
@@ -175,11 +184,28 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
 
 def leak(samples: Sequence[Sample]) -> str:
     """What the spared worker has gathered, in a sentence."""
-    later = [sample for sample in samples if sample.hours * 3600 >= SETTLED]
+    later = _settled(samples)
     if len(later) < 2:
         return f"Nothing can be said of a leak: the worker that was spared was at work for less than {SETTLED:.0f} s."
-    rss, files = (slope([(s.hours, getattr(s, name)) for s in later]) for name in ("rss_mb", "files"))
+    rss, files = (slope([(s.hours, getattr(s, name)) for s in later]) for name in MOST_AN_HOUR)
     return (
         f"The worker that was spared: {later[-1].rss_mb:.0f} MB and {later[-1].files} files at its end; "
         f"{rss:+.2f} MB and {files:+.2f} files an hour. The database has {later[-1].database_mb:.0f} MB."
     )
+
+
+def leaks(samples: Sequence[Sample]) -> list[str]:
+    """What the spared worker gathers for ever, as far as it was watched for long enough to say so."""
+    later = _settled(samples)
+    if not later or later[-1].hours - later[0].hours < JUDGED_FROM:
+        return []
+    slopes = {name: slope([(s.hours, getattr(s, name)) for s in later]) for name in MOST_AN_HOUR}
+    return [
+        f"the worker that was spared gathers {slopes[name]:.2f} {name} an hour, and {most} is the most"
+        for name, most in MOST_AN_HOUR.items()
+        if slopes[name] >= most
+    ]
+
+
+def _settled(samples: Sequence[Sample]) -> list[Sample]:
+    return [sample for sample in samples if sample.hours * 3600 >= SETTLED]

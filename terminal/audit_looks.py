@@ -18,6 +18,7 @@ from terminal.outcome import Exit, Refusal, print_json
 from terminal.session import Session
 from terminal.show_event import event_line
 from terminal.text import counted, one_line, plain
+from untold import BESIDE
 
 SCHEMA = "nightcrew.audit/1"
 
@@ -47,11 +48,17 @@ async def show(
         document = {"schema": SCHEMA, "run": run, "agent": agent, "records": [_document(each) for each in seen]}
         print_json(document)
         return Exit.DONE
+    beside = False
     for each in seen:
+        if each.record.number == BESIDE and not beside and run is not None:
+            beside = True
+            sys.stdout.write("In the ledger alone: calls of which the trail has not told.\n")
         place = f"{plain(each.run)}  " if run is None else ""
         sys.stdout.write(f"{place}{_line(each.record)}\n")
         for read in _read(each.reads):
             sys.stdout.write(f"{'':10}read {one_line(read, 160)}\n")
+    if run is not None and (damaged := await audits.unreadable(run)):
+        sys.stderr.write(f"{counted(damaged, 'line')} of the trail cannot be read: audit verify names the first.\n")
     if not seen:
         what = f"Nothing of {agent!r} stands" if agent else "Nothing stands"
         sys.stderr.write(f"{what} in {'the trail' if run else 'any trail'}{' since then' if since else ''}.\n")
@@ -92,6 +99,9 @@ def _tell(verdict: Verdict) -> None:
         sys.stdout.write(f"{verdict.run}: whole. {what}, each chained to the one before.\n{anchored}\n")
     else:
         sys.stdout.write(f"{verdict.run}: BROKEN. {str(fault)[0].upper()}{str(fault)[1:]}.\n{anchored}\n")
+    if verdict.untold:
+        calls = counted(verdict.untold, "call")
+        sys.stdout.write(f"{calls} of which the trail has not told: in the ledger alone, and shown by audit show.\n")
     if verdict.superseded:
         parts = counted(verdict.superseded, "part")
         sys.stdout.write(f"{parts} of it gave way when an older database was restored, and kept in superseded/.\n")
@@ -109,13 +119,15 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
         "anchor": None if anchor is None else {**anchor.head.model_dump(), "final": anchor.final},
         "not_anchored": verdict.anchorage.why_none or None,
         "superseded": verdict.superseded,
+        "untold_calls": verdict.untold,
     }
 
 
 def _document(seen: Seen) -> dict[str, Any]:
     record = seen.record
-    found = {"run": seen.run, "n": record.number, "time": record.time, "type": record.type, "task": record.task}
-    return {**found, "data": record.data, "hash": record.hash, **({"read": seen.reads} if seen.reads else {})}
+    found = {"run": seen.run, "n": record.number or None, "time": record.time, "type": record.type}
+    rest = {"task": record.task, "data": record.data, "hash": record.hash or None}
+    return {**found, **rest, **({"read": seen.reads} if seen.reads else {})}
 
 
 def _line(record: Record) -> str:
@@ -133,11 +145,18 @@ def _read(reads: dict[str, Any] | None) -> list[str]:
         return []
     files = [f"file {file['path']} {_short(file['ref'])}" for file in reads.get("files", ())]
     results = [
-        f"{'summary of the result' if result['form'] == 'summary' else 'result'} of {result['task']} "
-        f"by {result['agent']} {_short(result['ref'])}"
+        f"{_part(result)} of {result['task']} by {result['agent']} {_short(result['ref'])}"
         for result in reads.get("results", ())
     ]
     return [*files, *results, *(["the note of whoever approved it"] if reads.get("note") else [])]
+
+
+def _part(result: dict[str, Any]) -> str:
+    if result.get("review"):
+        return "review"
+    if result.get("item"):
+        return "item of the list"
+    return "summary of the result" if result["form"] == "summary" else "result"
 
 
 def _short(ref: str) -> str:

@@ -19,9 +19,10 @@ from prices import priced
 from runtime import Mode
 from terminal.estimating import offer_for
 from terminal.outcome import Exit, Refusal, ended, print_json
+from terminal.person import person_here
 from terminal.plans import read_plan
 from terminal.session import Session
-from terminal.steering import check_note, person_here
+from terminal.steering import check_note
 from terminal.text import counted, one_line, plain
 
 SET_ONLY = ("max_concurrency", "mode", "budget_usd", "deadline", "on_budget")

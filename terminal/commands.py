@@ -46,7 +46,7 @@ from terminal.words import (
     time_of,
 )
 
-VERSION = "0.7.0"
+VERSION = "0.8.0"
 
 app = typer.Typer(
     help="Hand over a plan of agent tasks in the evening, read a truthful report in the morning.",

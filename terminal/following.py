@@ -16,7 +16,7 @@ from terminal.session import Session
 from terminal.show import show_report
 from terminal.watching import Left, Watcher
 
-CLOSE_PATIENCE = timedelta(seconds=15)
+CLOSE_PATIENCE = timedelta(seconds=30)
 """For Temporal to close a run whose last word is told."""
 
 

@@ -57,7 +57,7 @@ async def _show_task(
         return
     show_task(Console(), entry, picture.planned[task], inputs, brief, reviews=words)
     if entry.wait is not None and entry.wait.reason == "approval":
-        show_question(Console(), picture.run, entry, session.starter)
+        show_question(Console(), picture.run, entry, picture.planned[task], session.starter)
 
 
 def task_of(report: Report, task: str) -> dict[str, Any]:

@@ -25,12 +25,13 @@ from store import StoreError, open_store
 from terminal.beginnings import check_room
 from terminal.following import CLOSE_PATIENCE
 from terminal.outcome import Exit, Refusal, exit_for, print_json
+from terminal.person import person_here
 from terminal.plans import read_registry
 from terminal.roster import agent_named, agents_at
 from terminal.scripts import check_simulated, read_script_file
 from terminal.session import Session, mode_now
 from terminal.starting import Order, agree, announce, hand_over
-from terminal.steering import check_note, person_here
+from terminal.steering import check_note
 from terminal.watching import Left, Watcher
 
 TASK = "check"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from temporalio.service import RPCError
 
-from bookmarks import ReaderRefused
+from bookmarks import NoReaderName, ReaderRefused
 from client import OtherPlan, SteeringRefused, UnknownRun
 from heritage import HeritageRefused
 from payloads import PayloadTooLarge
@@ -19,8 +19,9 @@ def refusal_of(error: Exception, starter: str) -> Refusal:
     match error:
         case UnknownRun() | OtherPlan():
             return Refusal(f"{str(error)[0].upper()}{str(error)[1:]}.", code="unknown_run", exit=Exit.WRONG)
-        case PayloadTooLarge():
-            return Refusal(str(error), code="too_large", exit=Exit.WRONG)
+        case PayloadTooLarge() | NoReaderName():
+            code = "too_large" if isinstance(error, PayloadTooLarge) else "usage"
+            return Refusal(str(error), code=code, exit=Exit.WRONG)
         case StoreUnavailable():
             message = f"{str(error)[0].upper()}{str(error)[1:]}. {starter} doctor tells what is wrong with it."
             return Refusal(message, code="store", exit=Exit.CANNOT)

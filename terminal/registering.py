@@ -19,10 +19,11 @@ from domain.rights import ANYTHING, Right
 from registers import Registers
 from store import Store, open_store
 from terminal.outcome import Exit, Refusal, print_json
+from terminal.person import person_here
 from terminal.plans import read_registry
 from terminal.roster import agent_named, agents_at
 from terminal.session import Session
-from terminal.steering import check_note, person_here
+from terminal.steering import check_note
 from terminal.text import plain
 
 Data = dict[str, JsonValue]
@@ -43,7 +44,10 @@ class Wish:
 
 
 async def register(session: Session, file: Path | None, note: str | None, *, as_json: bool) -> Exit:
-    """Keep the definitions of a file. One that is registered otherwise is refused, and then nothing is written."""
+    """Keep the definitions of a file. One that is registered otherwise is refused, and then nothing is written.
+
+    Somebody else may register between the look and the word. The first definition stands, so who came second is told.
+    """
     agents = read_registry(file).agents
     store = await _writable(session)
     registers = Registers(store)
@@ -54,10 +58,18 @@ async def register(session: Session, file: Path | None, note: str | None, *, as_
             message = f"{agent.label} is registered with another definition: give it a new version."
             raise Refusal(f"{message} Nothing was registered.", code="other_definition", exit=Exit.WRONG)
     new = [agent for agent in agents if known.standing(agent.name, agent.version).definition is None]
+    second: list[str] = []
     for agent in new:
         ref = await store.put_artifact(definition_of(agent))
         data: Data = {"definition": ref, **_noted(note)}
         await registers.add(Verb.REGISTERED, agent.name, agent.version, by=person_here(), data=data)
+        if (await registers.register()).standing(agent.name, agent.version).definition != ref:
+            second.append(agent.label)
+    if second:
+        were = f"{', '.join(second)} {'was' if len(second) == 1 else 'were'} registered at the same moment"
+        message = f"{were} with another definition, which stands: give it a new version."
+        rest = " The others of the file are registered." if len(agents) > len(second) else ""
+        raise Refusal(f"{message}{rest}", code="other_definition", exit=Exit.WRONG)
     labels, same = [agent.label for agent in new], [agent.label for agent in agents if agent not in new]
     if as_json:
         print_json({"schema": "nightcrew.registered/1", "registered": labels, "known": same})

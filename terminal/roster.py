@@ -60,5 +60,6 @@ def agent_named(registry: Registry, word: str) -> Agent:
     else:
         hint = did_you_mean(name, [agent.name for agent in registry.all])
         known = f"{hint[0].upper()}{hint[1:]}" if hint else "`./starter.py agents` shows those there are"
+        known += "; for one of a file of yours, say --agents FILE"
         message = f"There is no agent {word!r}. {ended(known)}"
     raise Refusal(message, code="unknown_agent", exit=Exit.WRONG)

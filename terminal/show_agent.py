@@ -13,6 +13,7 @@ from rich.text import Text
 from catalog import is_open, run_list
 from client import RunClient, UnknownRun
 from domain.events import timestamp
+from domain.items import source_of_item
 from domain.merit import Merits, RunRecord
 from domain.models import Agent
 from domain.picture import Picture
@@ -102,10 +103,11 @@ async def _tasks(reader: RunClient, run: str, agent: Agent) -> list[dict[str, An
 
 def _task(picture: Picture, id: str) -> dict[str, Any]:
     seen = picture.tasks[id]
-    read = {
-        "files": [file.path for file in picture.planned[id].files],
-        "results": [input.task for input in picture.inputs(id) if input.ref is not None],
-    }
+    planned = picture.planned[id]
+    results = [input.task for input in picture.inputs(id) if input.ref is not None]
+    if (source := source_of_item(picture.plan, planned)) is not None and source not in results:
+        results.append(source)
+    read = {"files": [file.path for file in planned.files], "results": results}
     return {"id": id, "status": seen.status.value, "read": read, "output_ref": seen.output_ref}
 
 

@@ -26,11 +26,11 @@ def event_types(patterns: Sequence[str]) -> tuple[str, ...]:
 
 
 def event_line(event: Event, run: str | None = None) -> str:
-    """Local time, the run where there are several, number, type, task, and what is known of it in words."""
+    """Local time, the run where there are several, number if any, type, task, and what is known in words."""
     local = event.time.astimezone().strftime("%Y-%m-%d %H:%M:%S")
     words = one_line(_words(event), 300)
     whose = f"  {plain(run)}" if run else ""
-    return f"{local}{whose}  {event.number:>5}  {event.type:16} {plain(event.task or ''):24} {words}".rstrip()
+    return f"{local}{whose}  {event.number or '':>5}  {event.type:16} {plain(event.task or ''):24} {words}".rstrip()
 
 
 def _words(event: Event) -> str:

@@ -54,6 +54,8 @@ def _facts(
         yield "region", plain(task.region)
     if task.type:
         yield "type", plain(task.type)
+    if planned.item is not None:
+        yield "item", one_line(planned.item, 500)
     yield "attempts", f"{task.attempts} of {planned.attempts}, each at most {seconds(task.timeout_s)}"
     if task.reused is not None:
         yield "reused", reused_words(task)
@@ -116,9 +118,15 @@ def _history(task: TaskReport, now: datetime, reviews: Iterable[str | None]) -> 
         yield f"attempt {attempt.attempt}", one_line(f"{at}  {attempt.error.type}: {attempt.error.message}", 500)
 
 
-def show_question(console: Console, run: str, task: TaskReport, starter: str) -> None:
-    """What a person is asked, after everything that helps to answer it."""
-    ask = plain(task.wait.what or "") if task.wait else ""
+def show_question(console: Console, run: str, task: TaskReport, planned: Task, starter: str) -> None:
+    """What a person is asked, after everything that helps to answer it.
+
+    A question about an item of a list has its words in the plan alone: events tell it without them.
+    """
+    asked = task.wait.what if task.wait else None
+    if planned.item is not None and planned.approval is not None:
+        asked = planned.approval.ask or asked
+    ask = plain(asked or "")
     console.print()
     console.print(Text.assemble(("This task waits for your approval: ", "bold yellow"), ask), soft_wrap=True)
     for verb in ("approve", "reject"):

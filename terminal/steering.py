@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from domain.picture import Picture
 from domain.steering import Steered
 from terminal.again import do_again
 from terminal.outcome import Exit, Refusal, ended, print_json
+from terminal.person import person_here
 from terminal.session import Session
 from terminal.tasks import tasks_named
 from terminal.text import plain
@@ -61,7 +61,7 @@ async def steer(session: Session, words: str, wish: Wish, *, as_json: bool) -> E
     if trouble and wish.verb != "cancel":
         raise Refusal(trouble, code="no_worker", exit=Exit.CANNOT)
     if wish.verb == "cancel":
-        await client.cancel(run)
+        await client.cancel(run, by=person_here())
         steered = Steered(done="asked for")
     else:
         steered = await _ask(client, picture, wish)
@@ -105,11 +105,3 @@ def check_note(note: str | None) -> None:
     """Refuse a note that is too long to be kept."""
     if len(note or "") > NOTE_LIMIT:
         raise Refusal(f"--note takes at most {NOTE_LIMIT:,} characters.", code="usage", exit=Exit.WRONG)
-
-
-def person_here() -> str:
-    """The name of the person at this terminal; a container may have none."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "someone"

@@ -17,6 +17,7 @@ from rich.console import Console
 from client import RunClient
 from domain.picture import Picture
 from terminal.lines import JsonLines
+from terminal.person import person_here
 from terminal.plain import PlainLines
 from terminal.screen import LiveScreen
 
@@ -102,7 +103,7 @@ class Watcher:
             return Left.ENDED if following.done() else Left.DETACHED
         if self._sent_away.is_set():
             return Left.DETACHED
-        await self._client.cancel(self._run)
+        await self._client.cancel(self._run, by=person_here())
         self._front.say("Cancelling; press Ctrl-C again to leave at once.")
         if await self._pressed_again(following, None):
             return Left.DETACHED

@@ -27,14 +27,23 @@ from home import Home
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from temporalio.api.enums.v1 import EventType as HistoryEvent
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowFailureError, WorkflowHandle
+from temporalio.api.history.v1 import HistoryEvent as Recorded
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker._workflow import _InterruptDeadlockError  # its only name
 
-from client import RunClient
+from activities.teller import BankTeller, Unanswered
+from client import PASSING, RunClient
 from domain.events import Event
 from domain.picture import Picture
 from domain.planning import Folder, plan_from_text
+from domain.quota.words import Ask, Grant
 from domain.registry import Registry, registry_from_text
 from domain.report import Report
 from domain.runs import RunSummary
@@ -133,6 +142,32 @@ async def simulator() -> AsyncIterator[Simulator]:
 @pytest.fixture
 def registry() -> Registry:
     return registry_from_text(AGENTS, file="agents.yaml")
+
+
+def was_interrupted(event: Recorded) -> bool:
+    """Whether Temporal broke a step off after its 2 s on a busy machine: it is tried again, and no fault of the run."""
+    return "TMPRL1101" in event.workflow_task_failed_event_attributes.failure.message
+
+
+async def granted(teller: BankTeller, ask: Ask) -> Grant:
+    """What the bank answers, asked again under the same number until it does: on a busy machine it may be too slow."""
+    while True:
+        with suppress(Unanswered):
+            return await teller.draw(ask)
+
+
+async def answer_to(run: WorkflowHandle[Any, Any], update: str, input: object, **options: Any) -> Any:
+    """What a run answers to an update, sent again under the same id as long as it may get through a moment later."""
+    options = {"id": uuid.uuid4().hex, **options}
+    while True:
+        try:
+            return await run.execute_update(update, input, **options)
+        except RPCError as error:
+            if error.status not in PASSING:
+                raise
+        except WorkflowUpdateRPCTimeoutOrCancelledError:
+            pass
+        await asyncio.sleep(0.2)
 
 
 async def eventually(true: Callable[[], Awaitable[bool]]) -> None:

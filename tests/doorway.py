@@ -78,7 +78,7 @@ class Doorway:
             meter=meter,
             backoff=backoff,
             board=Board(store),
-            lookout=Lookout(claude, cast("Gate", self.gate)),
+            lookout=Lookout(claude, store, cast("Gate", self.gate)),
             reserve=reserve,
             region=region,
         )
@@ -135,11 +135,12 @@ async def opened(
     keys: Mapping[str, Any] | None = None,
     judge: Mapping[str, Any] | None = None,
     prices: PriceList | None = None,
+    templates: tuple[Task, ...] = (),
 ) -> AsyncIterator[Doorway]:
     """A worker's door, new: it has met no wall yet. With the model of a summarizer, summaries of all are wanted.
 
     Rights and roles are those of `ant`, which does tasks a to d. All tasks have these further `keys`; with `judge`
-    there is an agent of this name.
+    there is an agent of this name; `templates` are the tasks that stood for them before the plan grew.
     """
     may: dict[str, Any] = {"ant": {"rights": rights, "roles": roles}, "judge": judge or {}}
     models = {"ant": HAIKU, "bee": OPUS} | ({SUMMARIZER: summarizer} if summarizer else {})
@@ -149,6 +150,7 @@ async def opened(
         name="doors",
         max_concurrency=4,
         prices=prices,
+        templates=templates,
         agents=tuple(
             Agent(name=name, version="1", model=models[name], instructions="Do it.", **may.get(name, {}))
             for name in models

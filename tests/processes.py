@@ -84,6 +84,14 @@ class Home:
         report: dict[str, Any] = json.loads(done.stdout)
         return report
 
+    async def banks(self) -> list[dict[str, Any]]:
+        """What `quota` shows as soon as every bank answers: it gives them three seconds, and a busy machine may not."""
+        while True:
+            shown = json.loads((await self.starter("quota", "--json")).stdout)
+            banks: list[dict[str, Any]] = shown.get("banks", [])
+            if banks and all(bank["answered"] for bank in banks):
+                return banks
+
     @asynccontextmanager
     async def worker(self, *words: str, **environment: str) -> AsyncIterator[Worker]:
         """A worker of our own until the end of the block, with a log of its own."""

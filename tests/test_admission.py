@@ -201,6 +201,18 @@ def test_a_governed_home_knows_an_agent_that_was_changed_behind_its_back() -> No
     ]
 
 
+def test_the_first_definition_of_a_version_stands() -> None:
+    """Whoever registers another one at the same moment changes nothing: what was onboarded is what works."""
+    book = Book().registered(CLERK)
+    other = CLERK.model_copy(update={"instructions": "Shred."})
+
+    book.add(Verb.REGISTERED, other, definition=definition_ref(other))
+
+    standing = book.register.of(CLERK)
+    assert (standing.definition, standing.onboarded) == (definition_ref(CLERK), "run")
+    assert book.register.standing("clerk", "2").definition is None
+
+
 def test_what_a_plan_calls_an_agent_is_no_part_of_what_it_is() -> None:
     called = FIRST.model_copy(update={"alias": FIRST.label, "given": SECOND.roles})
 

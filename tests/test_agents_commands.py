@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,10 +14,11 @@ from conftest import Bench, Run
 from home import ROOT, Home
 
 from agency import known_agents, records
+from domain.admission import definition_of, definition_ref
 from domain.merit import Merits
 from domain.models import Agent, Plan, TaskStatus
 from domain.planning import plan_from_text
-from domain.register import Verb
+from domain.register import Act, Verb
 from domain.registry import registry_from_text
 from folder import PlanFolder
 from registers import Registers
@@ -158,6 +160,21 @@ def test_what_an_agent_has_read_and_made_is_shown_and_disabling_it_refuses_the_p
     assert at("validate", plan, "--agents", str(at.team)).exit == 0
 
 
+def test_an_item_of_a_list_is_shown_as_read_of_whoever_made_the_list(at: Terminal) -> None:
+    plan = at.team.with_name("items.yaml")
+    each = '{id: each, agent: clerk, for_each: {from: list}, prompt: "File {{ item }}."}'
+    plan.write_text(f"tasks:\n  - {{id: list, agent: writer, prompt: List them.}}\n  - {each}\n", "utf-8")
+
+    ran = at("run", str(plan), "--agents", str(at.team), "--json")
+
+    assert ran.exit == 0, ran.err
+    tasks = at.shown("clerk")["runs"][0]["tasks"]
+    assert tasks
+    assert all(task["read"] == {"files": [], "results": ["list"]} for task in tasks)
+    trail = at("audit", "show", ran.document["run"], "--agent", "clerk").out
+    assert trail.count("item of the list of list by writer@2 sha256:") == len(tasks)
+
+
 def test_a_run_that_is_going_is_shown_as_such_also_while_no_server_answers(
     at: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,7 +200,10 @@ def test_a_run_that_is_going_is_shown_as_such_also_while_no_server_answers(
 
     assert at("approve", run, "filed").exit == 0
     assert at("watch", run).exit == 0
+    while not (recorded := [each for each in at.shown("writer")["runs"] if each["run"] == run and not each["status"]]):
+        time.sleep(0.1)  # its record is written a moment after the last word that `watch` waits for
     assert going("writer") == []
+    assert len(recorded) == 1
     assert at.shown("writer")["runs"][0]["run"] == run
 
 
@@ -252,6 +272,33 @@ def test_what_is_asked_wrongly_is_refused_in_a_sentence(
     done = at.agents(*words)
 
     assert (done.exit, said in done.err) == (exit, True), done
+
+
+def test_of_two_who_register_at_once_the_first_is_heard_and_the_second_is_told(
+    at: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one comes between the look at the register and the word that is written into it."""
+    both = (f"{{name: {name}, version: '1', model: m, instructions: Ours.}}" for name in ("calm", "hasty"))
+    at.team.write_text(f"agents: [{', '.join(both)}]", "utf-8")
+    theirs = Agent(name="hasty", version="1", model="m", instructions="Theirs.")
+    add = Registers.add
+
+    async def overtaken(ours: Registers, verb: Verb, agent: str, version: str | None, **more: Any) -> Act:
+        if agent == theirs.name:
+            ref = await ours._store.put_artifact(definition_of(theirs))
+            await add(Registers(ours._store), verb, agent, version, by="mo", data={"definition": ref})
+        return await add(ours, verb, agent, version, **more)
+
+    monkeypatch.setattr(Registers, "add", overtaken)
+    refused = at.agents("register")
+    monkeypatch.undo()
+
+    assert refused.exit == 2
+    assert "hasty@1 was registered at the same moment with another definition, which stands" in refused.err
+    assert "The others of the file are registered." in refused.err
+    assert (at.shown("calm")["state"], at.shown("hasty")["definition"]) == ("registered", definition_ref(theirs))
+    assert "registered, changed since" in at.agents("show", "hasty").out
+    assert "hasty@1 is registered with another definition" in at.agents("register").err
 
 
 def test_withdrawn_rights_are_in_the_register_until_they_are_granted_again(at: Terminal) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from doorway import MAX_TOKENS, Doorway, opened
+from structlog.testing import capture_logs
 from temporalio.activity import ActivityCancellationDetails
 
 from activities import patience
@@ -99,7 +100,7 @@ async def test_a_lost_call_that_had_met_a_wall_does_not_keep_the_count_back(
     simulator: Simulator, door: Doorway
 ) -> None:
     """A frozen worker wakes up to a 429, which uses no attempt: the numbers that were given meanwhile stay given."""
-    slowly = {"fault": "reset_mid_stream", "ttft": 0.5}
+    slowly = {"fault": "reset_mid_stream", "ttft": 5}  # so late that all is written before it ends
     simulator.script(faults({"ttft": 3600}, slowly, {"fault": "api_error"}))
     frozen = asyncio.create_task(door.ask(attempt=1, attempts=3))
     await simulator.until(lambda: simulator.calls() == 1)
@@ -263,6 +264,58 @@ async def test_an_answer_that_came_to_its_end_and_does_not_count_is_settled(
     assert error.non_retryable
     assert again.usage == failed.usage  # out of the ledger: it is not asked, or billed, again
     assert again.tries == ()
+
+
+@pytest.mark.parametrize(
+    ("usage", "told"),
+    [
+        ({"output_tokens": -5}, {"input"}),
+        ({"output_tokens": 10**12}, {"input"}),
+        ({"output_tokens": 0}, {"input"}),
+        ({"input_tokens": "many"}, {"output"}),
+        ({"input_tokens": 10**12}, {"output"}),
+        (None, set()),
+    ],
+    ids=str,
+)
+async def test_an_answer_of_which_is_not_told_what_it_cost_counts_at_its_worst_case(
+    simulator: Simulator, door: Doorway, usage: dict[str, Any] | None, told: set[str]
+) -> None:
+    """It is used, and paid once; what can be believed is believed. A log line says so (E14)."""
+    simulator.script([{"then": {"usage": usage}}])
+
+    with capture_logs() as logs:
+        answered = await door.answered()
+        again = await door.answered(attempt=2)
+
+    (entry,) = simulator.log
+    if "output" in told:
+        assert answered.usage.output == entry.billed.output
+    else:
+        assert answered.usage.output == MAX_TOKENS
+    if "input" in told:
+        assert answered.usage.input == entry.billed.input
+    else:
+        assert 10**6 > answered.usage.input >= (entry.prompt_bytes or 0) > 0
+    assert again.usage == answered.usage  # out of the ledger, where it stands with what it counts
+    lines = [line for line in logs if line["event"] == "usage_not_told"]
+    assert [(line["input"], line["output"]) for line in lines] == [("input" in told, "output" in told)]
+
+
+@pytest.mark.parametrize("usage", [{"output_tokens": 10**12}, {"input_tokens": 10**12}, {"input_tokens": -5}, None])
+async def test_what_cannot_be_is_not_believed_of_an_answer_that_broke_off(
+    simulator: Simulator, door: Doorway, usage: dict[str, Any] | None
+) -> None:
+    simulator.script([{"then": {**CUT, "usage": usage}}])
+
+    failed, _ = await door.failed()
+
+    (entry,) = simulator.log
+    counted = failed.usage + failed.unsettled
+    assert counted.output == MAX_TOKENS
+    assert 10**6 > counted.input >= entry.billed.input > 0
+    if usage != {"output_tokens": 10**12}:
+        assert failed.usage.input == 0 < (entry.prompt_bytes or 0) <= failed.unsettled.input
 
 
 # --- what is told of the attempts before ---
@@ -558,10 +611,10 @@ async def test_no_new_text_for_half_the_timeout_is_no_progress(
     """Pings are not progress (E6)."""
     simulator.script([{"then": then}])
 
-    failed, error = await door.failed(timeout=8 * SECOND, used=3)
+    failed, error = await door.failed(timeout=16 * SECOND, used=3)
 
     assert (failed.status, failed.error.type) == (TaskStatus.TIMED_OUT, "NoProgress")
-    assert failed.error.message == "No new text for 4 s, attempt 4 of 4"
+    assert failed.error.message == "No new text for 8 s, attempt 4 of 4"
     assert (failed.error.retryable, error.non_retryable) == (True, True)
     assert failed.unsettled.output > 0
     assert simulator.log[0].client_left
@@ -569,12 +622,12 @@ async def test_no_new_text_for_half_the_timeout_is_no_progress(
 
 @pytest.mark.usefixtures("hasty")
 async def test_an_answer_that_goes_on_is_progress_until_the_timeout(simulator: Simulator, door: Doorway) -> None:
-    simulator.script([{"then": {"answer": "on and on " * 100, "tokens_per_second": 20}}])
+    simulator.script([{"then": {"answer": "on and on " * 100, "tokens_per_second": 10}}])
 
-    failed, _ = await door.failed(timeout=8 * SECOND, used=3)
+    failed, _ = await door.failed(timeout=16 * SECOND, used=3)
 
     assert (failed.status, failed.error.type) == (TaskStatus.TIMED_OUT, "TaskTimeout")
-    assert failed.error.message == "Task timeout after 8 s, attempt 4 of 4"
+    assert failed.error.message == "Task timeout after 16 s, attempt 4 of 4"
     assert failed.output_bytes > 0
 
 

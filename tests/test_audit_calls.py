@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 
 from doorway import HAIKU, OPUS, Doorway, opened
@@ -176,4 +177,4 @@ async def test_who_was_overtaken_has_paid_for_a_call_of_its_own(simulator: Simul
 
 
 async def _answered(door: Doorway) -> Answered:
-    return await door.answered()
+    return await door.answered(timeout=timedelta(seconds=60))  # it is not given up for its silence

@@ -24,7 +24,7 @@ from audit_trail import AuditTrail
 from audits import Audits, Verdict
 from domain.audit import Broken, Head, Record
 from domain.events import Event, EventType
-from domain.models import RunStatus
+from domain.models import RunStatus, Usage
 from domain.registry import Registry
 from embedded import Worker, down
 from proof.processes import started
@@ -32,6 +32,8 @@ from runtime import Mode, load_settings
 from simulator.log import Entry
 from simulator.server import Simulator
 from store import Store
+from untold import BESIDE, Untold
+from workflows import policies
 
 STEERED = """
 max_concurrency: 4
@@ -48,7 +50,10 @@ tasks: [{{id: first, prompt: {CANARIES["prompt"]}}}, {{id: last, prompt: Go., ne
 
 
 async def verdict_on(run: Run, store: Store) -> Verdict:
-    return await Audits(run.client, store).verify(run.id)
+    """What is found of a trail that is anchored, as soon as a busy Temporal answers in time."""
+    while (verdict := await Audits(run.client, store).verify(run.id)).anchorage.anchor is None:
+        await asyncio.sleep(0.1)
+    return verdict
 
 
 async def records_of(run: Run, store: Store) -> list[Record]:
@@ -99,6 +104,7 @@ async def test_a_cancel_while_events_are_written_begins_no_second_batch_with_the
         return await append(trail, run, head, events)
 
     monkeypatch.setattr(AuditTrail, "append", slow_once)
+    monkeypatch.setattr(policies, "CANCEL_ON_ITS_WAY", timedelta(minutes=1))  # its cancel comes, however late
     crew.simulator.script([{"when": {"task": "stuck"}, "then": {"fault": "hang_before_headers"}}])
     run = await crew.start(
         "defaults: {agent: hand}\ntasks: [{id: stuck, prompt: Go.}, {id: quick, prompt: Go.}]", continue_after=1
@@ -207,6 +213,54 @@ async def test_a_run_that_is_cancelled_tells_of_the_calls_that_were_cut(crew: Be
     assert (await verdict_on(run, crew.store)).fault is None
 
 
+async def test_calls_of_a_run_that_is_terminated_are_shown_beside_its_trail(crew: Bench) -> None:
+    """Nobody writes for it any more: the ledger tells of what was under way, each call of the bill once."""
+    crew.simulator.script([{"when": {"contains": "Hang."}, "then": {"ttft": 3600}}])
+    run = await crew.start("""
+max_concurrency: 3
+defaults: {agent: hand, timeout: 60s}
+tasks: [{id: hang, for_each: [1, 2], prompt: Hang.}, {id: done, prompt: Go.}]
+""")
+    asked = "hang[1]", "hang[2]", "done"
+    await crew.simulator.until(lambda: all(crew.simulator.calls(task) == 1 for task in asked))
+
+    async def has_begun() -> bool:
+        return bool(await records_of(run, crew.store))
+
+    await eventually(has_begun)
+    await run.handle.terminate(reason="a test")
+    await crew.simulator.until(lambda: crew.simulator.in_flight == 0)
+    await run.ended_children()
+
+    audits = Audits(run.client, crew.store)
+    seen = [each.record for each in await audits.of_run(run.id, None, None)]
+    assert not check_calls(run, crew.simulator.log, seen)
+    beside = [record for record in seen if record.number == BESIDE]
+    assert {record.task for record in beside} >= {"hang[1]", "hang[2]"}
+    cut = [record.data for record in beside if record.task != "done"]
+    assert [(data["agent"], data["answer"], "unsettled" in data) for data in cut] == [("hand@1", None, True)] * 2
+    verdict = await audits.verify(run.id)
+    assert (verdict.fault, verdict.untold) == (None, len(beside))
+    by_hand = await audits.of_agent("hand", None)
+    assert {each.record.task for each in by_hand if each.run == run.id} == {*asked}
+
+    picture = await run.until(lambda picture: picture.ended)
+    hung = [picture.tasks[task] for task in ("hang[1]", "hang[2]")]
+    assert [(task.status, task.attempts) for task in hung] == [("CANCELLED", 1)] * 2
+    calls = [record.data for record in seen if record.type == EventType.CALL_MADE]
+    used, open_ = (
+        sum((Usage.model_validate(call[kind]) for call in calls if kind in call), Usage())
+        for kind in ("tokens", "unsettled")
+    )
+    assert (picture.tokens, picture.unsettled) == (used, open_)
+    assert open_.output > 0
+
+    await Untold(crew.store).keep(run.id)  # as `prune` does before it removes the ledger
+    for path in await crew.store.listed(f"ledger/{run.id}/"):
+        await crew.store.discard(path)
+    assert [each.record for each in await audits.of_run(run.id, None, None)] == seen
+
+
 # --- workers that are killed ---
 
 
@@ -292,7 +346,10 @@ def test_the_commands_show_verify_export_and_prune(home: Home, tmp_path: Path) -
     whole = segment.read_bytes()
     segment.write_bytes(whole.replace(b"task.created", b"task.mutated", 1))
     broken = home("audit", "verify", "audited")
+    segment.write_bytes(whole.replace(b'"n":2,', b'"n":?,', 1))
+    torn = home("audit", "show", "audited")
     segment.write_bytes(whole)
+    assert "1 line of the trail cannot be read" in torn.stderr
     assert broken.returncode == 1
     assert "BROKEN. Record 3 is changed" in broken.stdout
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from conftest import Bench
+from pydantic import JsonValue
 
 from activities import batch_collecting, batches
+from activities.batch_collecting import Collector
 from activities.claude import Claude
+from activities.meter import OpenMeter, Wish
 from activities.model import BatchStanding, KeyRefused, ProviderFault
 from domain.models import RunStatus, TaskStatus, Usage
 from domain.report import Report
+from simulator.batches import Batch
 from simulator.log import Entry
 
 FOUR = """
@@ -33,10 +37,27 @@ def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "FRESH", 0.1)
 
 
+def send_all_four(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all tasks of FOUR go in one batch, however far apart a busy machine lets them come.
+
+    Once for each run: what goes again goes alone.
+    """
+    send_soon, went = Collector._send_soon, set[str]()
+
+    async def send_together(collector: Collector, run: str, group: batch_collecting._Open) -> None:
+        expected = 1 if run in went else 4
+        went.add(run)
+        while len(group.members) < expected:
+            await asyncio.sleep(0.01)
+        await send_soon(collector, run, group)
+
+    monkeypatch.setattr(Collector, "_send_soon", send_together)
+    monkeypatch.setattr(batch_collecting, "MOMENT", 0.1)
+
+
 @pytest.fixture
-def long_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a busy machine, too, all tasks that become ready together go in one batch."""
-    monkeypatch.setattr(batch_collecting, "MOMENT", 4.0)
+def together(monkeypatch: pytest.MonkeyPatch) -> None:
+    send_all_four(monkeypatch)
 
 
 def made(bench: Bench) -> list[Entry]:
@@ -53,7 +74,7 @@ async def report_of(bench: Bench, plan: str) -> Report:
         return await (await bench.start(plan)).report()
 
 
-@pytest.mark.usefixtures("long_moment")
+@pytest.mark.usefixtures("together")
 async def test_tasks_that_come_together_go_in_one_batch(crew: Bench) -> None:
     """No call is made for them; what they cost is on the bill as part of a batch, and the report says so."""
     crew.simulator.script([{"when": {"task": "part[2]"}, "then": {"answer": "Two."}}], batch_seconds=0.5)
@@ -94,7 +115,7 @@ async def test_a_task_waits_outside_for_its_batch(crew: Bench) -> None:
     assert [task.batched for task in report.tasks] == [True, False]
 
 
-@pytest.mark.usefixtures("long_moment")
+@pytest.mark.usefixtures("together")
 @pytest.mark.parametrize("then", [{"fault": "api_error"}, {"expires": True}], ids=["errored", "expired"])
 async def test_a_request_that_a_batch_did_not_answer_is_an_attempt(crew: Bench, then: dict[str, Any]) -> None:
     """The others keep their answers; it goes into another batch."""
@@ -109,6 +130,46 @@ async def test_a_request_that_a_batch_did_not_answer_is_an_attempt(crew: Bench, 
     assert vain.unsettled == vain.tokens == Usage()
 
 
+@pytest.mark.usefixtures("together")
+async def test_a_line_that_is_no_answer_is_an_attempt_of_its_task_alone(
+    crew: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The three others were paid, and are used: there is no second request for them (E14)."""
+    lines = Batch.lines
+
+    def with_a_bad_one(batch: Batch) -> Iterator[dict[str, JsonValue]]:
+        for place, line in enumerate(lines(batch)):
+            bad = len(batch.requests) == 4 and place == 2
+            yield {**line, "result": {"type": "succeeded", "message": None}} if bad else line
+
+    monkeypatch.setattr(Batch, "lines", with_a_bad_one)
+    crew.simulator.script([], batch_seconds=0)
+
+    report = await report_of(crew, FOUR)
+
+    assert report.status is RunStatus.COMPLETED
+    assert sorted(task.attempts for task in report.tasks) == [1, 1, 1, 2]
+    (vain,) = [each for task in report.tasks for each in task.tries]
+    assert (vain.error.type, vain.unsettled.output) == ("Garbled", 1024)
+    assert (len(made(crew)), len(billed(crew))) == (2, 5)
+
+
+@pytest.mark.usefixtures("together")
+@pytest.mark.parametrize("usage", [{"output_tokens": -5}, {"output_tokens": 10**12}, None], ids=str)
+async def test_an_answer_in_a_batch_of_which_is_not_told_what_it_cost_counts_at_its_worst(
+    crew: Bench, usage: dict[str, Any] | None
+) -> None:
+    """It is used all the same, as are the others (E14)."""
+    crew.simulator.script([{"when": {"task": "part[3]"}, "then": {"usage": usage}}], batch_seconds=0)
+
+    report = await report_of(crew, FOUR)
+
+    assert report.status is RunStatus.COMPLETED
+    bills = {entry.task: entry.billed.output for entry in billed(crew)}
+    assert {task.id: task.tokens.output for task in report.tasks} == {**bills, "part[3]": 1024}
+    assert (len(made(crew)), report.unsettled) == (1, Usage())
+
+
 async def test_an_answer_that_was_cut_in_a_batch_is_a_failure_at_half_the_price(crew: Bench) -> None:
     crew.simulator.script([{"then": {"answer_tokens": 2000}}], batch_seconds=0)
 
@@ -120,7 +181,7 @@ async def test_an_answer_that_was_cut_in_a_batch_is_a_failure_at_half_the_price(
     assert task.tokens.output == billed(crew)[0].billed.output == 1024
 
 
-@pytest.mark.usefixtures("long_moment")
+@pytest.mark.usefixtures("together")
 async def test_a_batch_whose_making_was_not_confirmed_is_found_again(crew: Bench) -> None:
     """The connection broke before the answer came, and the batch is there: it is not made twice."""
     lost = {"when": {"batch": "create"}, "then": {"fault": "reset_before_headers"}}
@@ -215,11 +276,45 @@ async def test_a_pause_holds_also_for_a_batch_that_is_being_collected(
     picture = await run.until(lambda picture: len(picture.of(TaskStatus.WAITING)) == 4)
     assert {task.wait.reason for task in picture.tasks.values() if task.wait} == {"pause"}
     assert made(crew) == []
-    monkeypatch.setattr(batch_collecting, "MOMENT", 4.0)
+    send_all_four(monkeypatch)
     await crew.client.resume(run.id, by="somebody")
     report = await run.report()
 
     assert (report.status, len(made(crew))) == (RunStatus.COMPLETED, 1)
+
+
+class SlowTill(OpenMeter):
+    """The money of one of them is drawn last, when somebody says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.opened = asyncio.Event()
+
+    async def pay(self, wish: Wish) -> None:
+        self.asked.append(wish.run)
+        if len(self.asked) == 4:
+            await self.opened.wait()
+
+
+@pytest.mark.usefixtures("together")
+async def test_a_pause_holds_while_the_money_of_one_request_is_awaited(bench: Bench) -> None:
+    """What keeps the others from being sent is asked when all have paid, however long that took."""
+    bench.simulator.script([], batch_seconds=0)
+    till = SlowTill()
+    async with bench.worker(meter=till):
+        run = await bench.start(FOUR)
+        while len(till.asked) < 4:
+            await asyncio.sleep(0.05)
+
+        await bench.client.pause(run.id, by="somebody")
+        till.opened.set()
+        await run.until(lambda picture: len(picture.of(TaskStatus.WAITING)) == 4)
+        assert made(bench) == []
+        await bench.client.resume(run.id, by="somebody")
+        report = await run.report()
+
+    assert report.status is RunStatus.COMPLETED
+    assert [task.attempts for task in report.tasks] == 4 * [1]
 
 
 async def test_a_cancelled_run_does_not_wait_for_its_batch(crew: Bench) -> None:

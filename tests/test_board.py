@@ -215,7 +215,10 @@ async def _no_pages(bench: Bench, run: str) -> bool:
     return not await bench.store.list_pages(run)
 
 
-async def test_between_two_attempts_the_board_says_what_went_wrong_and_when_it_goes_on(bench: Bench) -> None:
+async def test_between_two_attempts_the_board_says_what_went_wrong_and_when_it_goes_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("activities.attempts.random.uniform", lambda *_: 1.5)  # never so short that nobody sees it
     bench.simulator.script([{"when": {"task": "only", "nth": 1}, "then": {"fault": "overloaded"}}])
     async with bench.worker(backoff=timedelta(seconds=6)):
         run = await bench.start(ONE)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from decimal import Decimal
 from pathlib import Path
 
+import pytest
 from conftest import eventually
 from doorway import Doorway, opened
+from test_ledger import COMPLETION, WORST, intent
+from test_right_door import CountingStore
 
-from books import Books
-from domain.models import Answered, Stopped, Usage
+from activities.ledger import Entry, Ledger
+from books import AT_ONCE, Books
+from domain.costs import charge_of_calls
+from domain.models import Answered, Stopped, Usage, ref_of
+from domain.prices import Price, cost_of_calls, worst_cost
+from entries import task_key
 from simulator.server import Simulator
-from store import open_store
+from store import Store, open_store
 
 
 async def held_up(door: Doorway) -> asyncio.Task[object]:
@@ -58,3 +66,35 @@ async def test_what_another_worker_has_brought_meanwhile_is_not_asked_again(
         assert isinstance(outcome, Answered)
         assert outcome.output_ref == brought.output_ref
         assert simulator.calls("a") == 1
+
+
+@pytest.mark.parametrize("asked", [3, AT_ONCE + 3])
+async def test_of_the_tasks_that_are_asked_for_each_entry_is_read_once(store: Store, asked: int) -> None:
+    """And of the others none, nor one that is not there."""
+    ledger, counting = Ledger(store), CountingStore(store)
+    ids = [f"t[{number}]" for number in range(AT_ONCE + 10)]
+    for place, id in enumerate(ids):
+        entry = Entry(run="run", task=id, step=1, content=ref_of(b"brief"))
+        number = await ledger.intend(entry, intent().model_copy(update={"task": id}))
+        if place % 2:
+            await ledger.complete(entry, COMPLETION, number)
+    wanted = ids[:asked]
+
+    accounts = await Books(counting).accounts("run", [*wanted, "made no calls"])
+
+    places = tuple(f"{task_key('run', id)}/" for id in wanted)
+    assert sorted(counting.read) == [key for key in await store.records("run") if key.startswith(places)]
+    assert set(accounts) == set(wanted)
+    assert [accounts[id].calls[0].usage for id in wanted[:2]] == [Usage(), COMPLETION.usage]
+    assert [accounts[id].calls[0].unsettled for id in wanted[:2]] == [WORST, Usage()]
+
+
+async def test_a_request_in_a_batch_counts_at_half_the_price_also_at_its_worst(store: Store) -> None:
+    price = Price(input=Decimal(2), output=Decimal(10), cache_read=Decimal(1), cache_write=Decimal(3))
+    entry = Entry(run="run", task="a", step=1, content=ref_of(b"brief"))
+    await Ledger(store).intend(entry, intent().model_copy(update={"task": "a", "batch": "ours"}))
+
+    (call,) = await Books(store).calls("run", "a", 1)
+
+    assert cost_of_calls({"m": price}, [call]) == worst_cost(price, WORST) / 2
+    assert charge_of_calls({"m": price}, [call]).unsettled == worst_cost(price, WORST) / 2

@@ -149,6 +149,24 @@ async def test_failures_are_paid_from_the_same_purse(payer: Payer, simulator: Si
     assert report.cost.unsettled_usd
 
 
+ABSURD = [{"output_tokens": -5}, {"output_tokens": 10**12}, {"input_tokens": 10**12}, {"input_tokens": 0}, None]
+
+
+@pytest.mark.parametrize("usage", ABSURD, ids=str)
+async def test_a_provider_that_does_not_tell_what_a_call_cost_gives_nothing_away(
+    payer: Payer, simulator: Simulator, usage: dict[str, int] | None
+) -> None:
+    """Nor does it take more than was set aside: what it says that cannot be counts at its worst (E14, V6)."""
+    simulator.script([{"then": {"usage": usage, "answer_tokens": 90}}])
+    run = await payer.start(FIFTY, calls=10)
+
+    report = await run.report()
+
+    check_the_books(report, simulator, payer.budget)
+    assert report.status is RunStatus.BUDGET_STOPPED
+    assert report.census.succeeded == len(simulator.log) >= 10
+
+
 async def test_a_run_that_waits_for_money_goes_on_when_the_budget_is_raised(payer: Payer, simulator: Simulator) -> None:
     simulator.script([{"when": {}, "then": {"answer_tokens": 90}}])
     run = await payer.start(f"on_budget: wait{FIFTY}", calls=3)
@@ -243,8 +261,8 @@ async def test_a_retry_knows_of_calls_that_only_the_ledger_has(
     """A run that is terminated tells nothing of calls under way: what they may have cost counts all the same."""
     simulator = crew.simulator
     simulator.script([{"when": {}, "then": {"ttft": 3600}}])
-    first = await payer.start(FIFTY, calls=5)
-    await simulator.until(lambda: simulator.in_flight >= 2)
+    first = await payer.start(FIFTY.replace("agent: hand", "agent: hand, timeout: 60s"), calls=5)
+    await simulator.until(lambda: simulator.in_flight == 3)  # all that start: they set aside two calls, two and one
     if events == "lost":  # no worker answers: not even what was not written yet is known
 
         async def nothing(*_: object) -> None: ...
@@ -259,6 +277,11 @@ async def test_a_retry_knows_of_calls_that_only_the_ledger_has(
 
     assert found.heritage.before >= payer.worst * asked / 2
     assert billed(simulator) <= found.heritage.before <= payer.budget
+    ended = await first.until(lambda picture: picture.ended)
+    told = await crew.client.report(ended)  # the report of the first knows of them, too
+    assert (told.cost.actual_usd or 0) + (told.cost.unsettled_usd or 0) == found.heritage.before
+    assert told.census.cancelled == asked
+    assert not told.cost.reserved_usd
     planned = Planned(plan=found.plan, contents={}, sources={}, warnings=())
     id = await crew.client.submit(planned, id=found.id, simulated=True, queue=crew.queue, heritage=found.heritage)
     report = await Run(id, crew.client, crew.temporal).report()

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 
+import pytest
 from conftest import Bench
+from hypothesis import given
+from hypothesis import strategies as st
 from temporalio.client import WorkflowExecutionStatus
 
+from audit_trail import AuditTrail
+from domain.cancelling import NAME_MOST, SAID, canceller, reason_of
 from domain.events import EventType
 from domain.models import RunStatus, TaskStatus
+from workflows import policies
 
 HANG = {"fault": "hang_before_headers"}
 WIDE = """
@@ -22,8 +29,9 @@ tasks:
 """
 
 
-async def test_a_cancel_stops_what_is_at_work(crew: Bench) -> None:
+async def test_a_cancel_stops_what_is_at_work(crew: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Children end cancelled, their calls are cut, nothing new is called, and finished work is kept."""
+    monkeypatch.setattr(policies, "CANCEL_ON_ITS_WAY", timedelta(minutes=1))  # its cancel comes, however late
     crew.simulator.script([{"when": {"contains": "Hang."}, "then": HANG}])
     run = await crew.start(WIDE)
     await crew.simulator.until(lambda: crew.simulator.in_flight == 6)
@@ -46,6 +54,51 @@ async def test_a_cancel_stops_what_is_at_work(crew: Bench) -> None:
     assert (await run.events())[-1].type is EventType.RUN_COMPLETED
 
 
+async def test_who_cancels_a_run_is_told(crew: Bench) -> None:
+    """By the run's last word, and by the tasks that it ends; in the trail as in the events."""
+    crew.simulator.script([{"when": {"contains": "Hang."}, "then": HANG}])
+    run = await crew.start(WIDE)
+    await crew.simulator.until(lambda: crew.simulator.in_flight == 6)
+
+    await run.client.cancel(run.id, by="ann\nlee")
+
+    await run.closed()
+    for told in await run.events(), await AuditTrail(crew.store).records(run.id):
+        who = {(one.type, one.task): one.data["by"] for one in told if "by" in one.data}
+        assert set(who.values()) == {"ann lee"}
+        assert Counter(type for type, _ in who) == {EventType.RUN_COMPLETED: 1, EventType.TASK_SKIPPED: 3}
+
+
+async def test_a_cancel_from_elsewhere_is_nobodys(crew: Bench) -> None:
+    """Temporal's Web UI and its command know no name of ours, and what is typed there as a reason is not told."""
+    run = await crew.start("tasks: [{id: t, agent: hand, prompt: Go., approval: true}]")
+    await run.until(lambda picture: picture.status is RunStatus.WAITING)
+
+    await run.handle.cancel(reason="canary reason zq7")
+
+    await run.closed()
+    told = [(one.type, one.data) for one in await run.events()]
+    assert told[-1][0] is EventType.RUN_COMPLETED
+    assert [data for _, data in told if "by" in data or "zq7" in str(data)] == []
+
+
+@given(st.none() | st.text())
+def test_a_name_that_is_sent_is_the_name_that_is_read(by: str | None) -> None:
+    """One line without control characters, and not for ever; what is nobody's name is none."""
+    reason = reason_of(by)
+    found = canceller(reason)
+
+    assert (found is None) is (reason == "")
+    assert found is None or (found.isprintable() and 0 < len(found) <= NAME_MOST)
+    assert reason_of(found) == reason
+
+
+@pytest.mark.parametrize("reason", [None, "", "ann", SAID, f"{SAID} ann", f"{SAID}a\nb", SAID + "x" * (NAME_MOST + 1)])
+def test_any_other_reason_is_no_name(reason: str | None) -> None:
+    """Whoever can reach Temporal can send one."""
+    assert canceller(reason) is None
+
+
 async def test_a_terminated_run_pays_for_nothing_more(crew: Bench) -> None:
     """Terminate leaves no supervisor to stop the tasks: the door cuts calls at work, and lets no attempt follow."""
     crew.simulator.script(
@@ -61,7 +114,7 @@ tasks:
   - {id: again, prompt: Go.}
   - {id: hang, for_each: [1, 2, 3], prompt: Hang.}
 """)
-    await crew.simulator.until(lambda: crew.simulator.in_flight == 2 and crew.simulator.calls("again") == 1)
+    await crew.simulator.until(lambda: crew.simulator.in_flight == 2 and crew.simulator.calls() == 3)  # both hang
 
     await run.handle.terminate(reason="a test")
 
@@ -110,8 +163,8 @@ async def test_a_terminated_run_that_only_waits_is_not_woken(crew: Bench) -> Non
     """Whoever waits at a wall, for a person or between two attempts has nobody left to start it again."""
     crew.simulator.script(
         [
-            {"when": {"task": "walled"}, "then": {"fault": "rate_limit", "retry_after": 6}},
-            {"when": {"task": "again"}, "then": {"fault": "overloaded", "retry_after": 8}},
+            {"when": {"task": "walled"}, "then": {"fault": "rate_limit", "retry_after": 12}},
+            {"when": {"task": "again"}, "then": {"fault": "overloaded", "retry_after": 16}},
         ]
     )
     run = await crew.start("""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from conftest import Bench, eventually
+from test_right_door import CountingStore
 
 from catalog import run_list
 from client import RunClient
 from domain.catalog import RunEntry
 from domain.events import timestamp
-from domain.models import RunStatus
+from domain.models import RunStatus, Usage
+from entries import step_key
 from reader import RunReader
 
 ONE = "tasks: [{id: only, agent: hand, prompt: Go.}]"
@@ -19,6 +21,11 @@ TWO = "tasks: [{id: good, agent: hand, prompt: Go.}, {id: bad, agent: hand, prom
 
 async def listed(reader: RunReader, since: timedelta | None = timedelta(hours=24)) -> dict[str, RunEntry]:
     return {entry.run: entry for entry in await run_list(reader, since=since)}
+
+
+async def has_status(reader: RunReader, run: str, status: RunStatus) -> bool:
+    """Whether a run is listed so: Temporal is asked, and who gets no answer in time shows what is known."""
+    return (await listed(reader))[run].status is status
 
 
 async def test_a_list_tells_how_every_run_ended(crew: Bench) -> None:
@@ -53,7 +60,35 @@ async def test_an_open_run_is_listed_right_after_its_submit_and_while_it_goes(cr
     await eventually(is_at_work)
     await run.handle.terminate()
 
-    assert (await listed(crew.client))[run.id].status is RunStatus.CANCELLED
+    await eventually(lambda: has_status(crew.client, run.id, RunStatus.CANCELLED))
+
+
+async def test_of_a_run_that_was_terminated_a_list_reads_what_was_cut_and_no_more(crew: Bench) -> None:
+    """It is looked at anew every time, and may have made tens of thousands of calls. What it has cost is whole."""
+    crew.simulator.script([{"when": {"task": "hang"}, "then": {"ttft": 3600}}])
+    run = await crew.start("""
+max_concurrency: 6
+defaults: {agent: hand}
+tasks: [{id: quick, for_each: [1, 2, 3, 4, 5], prompt: Go.}, {id: hang, prompt: Hang.}]
+""")
+    await run.until(lambda picture: picture.census.succeeded == 5)
+    await crew.simulator.until(lambda: crew.simulator.calls("hang") == 1)
+    await run.handle.terminate()
+    await crew.simulator.until(lambda: crew.simulator.in_flight == 0)
+    await run.ended_children()
+    counting = CountingStore(crew.store)
+
+    entry = (await listed(RunReader(crew.temporal, counting)))[run.id]
+
+    assert {key.rpartition("/")[0].rpartition("/")[0] for key in counting.read} == {step_key(run.id, "hang", 1)}
+    assert len(counting.read) == len(set(counting.read))
+    accounts = await crew.client.books.accounts(run.id, ["hang", *(f"quick[{number}]" for number in range(1, 6))])
+    calls = [call for account in accounts.values() for call in account.calls]
+    (share,) = entry.agents
+    assert len(calls) == 6
+    assert share.tokens == sum((call.usage for call in calls), Usage())
+    unsettled = (await crew.client.glance(run.id)).unsettled
+    assert unsettled == sum((call.unsettled for call in calls), Usage()) != Usage()
 
 
 async def test_a_submit_that_is_on_its_way_is_no_failure(bench: Bench) -> None:
@@ -65,9 +100,8 @@ async def test_a_submit_that_is_on_its_way_is_no_failure(bench: Bench) -> None:
         submitted = timestamp(datetime.now(UTC) - timedelta(seconds=age))
         await bench.store.put_manifest(name, {**manifest, "run": name, "submitted": submitted})
 
-    runs = await listed(bench.client)
-
-    assert (runs["young"].status, runs["old"].status) == (RunStatus.RUNNING, RunStatus.FAILED)
+    await eventually(lambda: has_status(bench.client, "old", RunStatus.FAILED))
+    assert (await listed(bench.client))["young"].status is RunStatus.RUNNING
     await run.handle.terminate()
 
 

@@ -45,6 +45,7 @@ def planned(bench: Bench, text: str) -> Planned:
 
 async def change(bench: Bench, run: Run, text: str, *, started: tuple[str, ...] = ()) -> Steered:
     """Ask for this plan, as `change` does, without what it would refuse by itself."""
+    await run.written()  # else a picture knows of an earlier change by a query alone, which may go unanswered
     picture = await run.client.picture(run.id)
     new = planned(bench, text)
     found: Changed = changed(picture.plan, new.plan, dict.fromkeys(started, "has started"), {})

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from doorway import HAIKU, OPUS, Doorway, opened
 
+from audit_trail import AuditTrail
 from domain.asking_again import asked_again, corrections_of
 from domain.briefing import Brief, brief_for
 from domain.chart import Chart
@@ -255,6 +256,10 @@ async def test_a_rejected_answer_goes_back_with_the_review(simulator: Simulator,
     _, answer, back = turns(simulator, 2)
     assert answer["content"] == "Thin."
     assert "Too thin." in back["content"]
+    first, _, again, _ = outcome.calls
+    assert (first.reads, again.agent) == (None, "ant@1")
+    words = {"task": "a", "agent": "judge@1", "ref": outcome.reviews[0].ref, "form": "full", "review": True}
+    assert json.loads(await AuditTrail(reviewed.store).reads("run", again.reads or "") or b"{}") == {"results": [words]}
 
 
 async def test_an_answer_that_stays_rejected_is_a_failure_with_the_text_kept(

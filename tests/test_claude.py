@@ -426,3 +426,37 @@ async def test_a_proxy_of_the_environment_is_not_asked_when_simulated(
     assert (await ask(claude)).text
 
     await claude.close()
+
+
+# --- batches ---
+
+
+async def test_one_bad_line_of_a_batch_takes_no_other_with_it(simulator: Simulator, claude: Claude) -> None:
+    """Through the real SDK: a line without usage is an answer, one without a message is Garbled, for itself alone."""
+    simulator.script([{"then": {"answer": "Yes."}}], batch_seconds=0)
+    made = await claude.make_batch(dict.fromkeys(("a", "b", "c", "d"), BRIEF), user="someone")
+    assert (standing := await claude.batch(made.id)) is not None
+    assert standing.ended
+    batch = simulator._provider.batches.find(made.id)
+    assert batch is not None
+    message: Any = batch.results["b"]["message"]
+    batch.results["b"] = {"type": "succeeded", "message": {**message, "usage": None}}
+    batch.results["c"] = {"type": "succeeded", "message": None}
+    batch.results["d"] = {"type": "errored", "error": {"error": {"type": "overloaded_error", "message": BODY}}}
+
+    results = await claude.batch_results(made.id)
+
+    assert [type(results[id]) for id in "abcd"] == [Completion, Completion, model.Garbled, model.Overloaded]
+    assert isinstance(results["b"], Completion)
+    assert (results["b"].text, results["b"].batched) == ("Yes.", True)
+    assert BODY not in "".join(str(result) for result in results.values() if isinstance(result, ModelError))
+
+
+async def test_results_of_a_batch_that_are_not_there_have_a_name(simulator: Simulator, claude: Claude) -> None:
+    simulator.script([], batch_seconds=None)
+    made = await claude.make_batch({"a": BRIEF}, user="someone")
+
+    with pytest.raises(ModelError) as caught:
+        await claude.batch_results(made.id)
+
+    assert type(caught.value) is model.Garbled

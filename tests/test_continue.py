@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 from conftest import Bench, Run, eventually
@@ -11,6 +12,7 @@ from temporalio.client import WorkflowExecutionStatus
 
 from domain import carrying
 from domain.models import RunStatus, TaskStatus
+from workflows import policies
 
 HANG = {"fault": "hang_before_headers"}
 
@@ -142,8 +144,9 @@ tasks:
     assert Counter(entry.task for entry in crew.simulator.log) == {"again": 2, "slow": 1, "later[1]": 1, "later[2]": 1}
 
 
-async def test_a_cancel_reaches_tasks_of_an_earlier_history(crew: Bench) -> None:
+async def test_a_cancel_reaches_tasks_of_an_earlier_history(crew: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Right after continue-as-new the tasks in flight are not children of this run any more, and are stopped too."""
+    monkeypatch.setattr(policies, "CANCEL_ON_ITS_WAY", timedelta(minutes=1))  # its cancel comes, however late
     crew.simulator.script([{"when": {"contains": "Hang."}, "then": HANG}])
     run = await crew.start(
         """

@@ -9,6 +9,7 @@ import pytest
 from plans import BY, START, answered, failed, outline
 
 from domain import places, settling
+from domain.amendments import Amendment, Change
 from domain.chart import Chart
 from domain.course import Course
 from domain.events import timestamp
@@ -42,8 +43,8 @@ def test_an_edge_accepts_what_the_table_says(policy: Policy, status: TaskStatus)
 class Run:
     """A course and how far it has come."""
 
-    def __init__(self, outline: Outline, *, before_0_4: bool = False) -> None:
-        self.course = Course(outline, before_0_4=before_0_4)
+    def __init__(self, outline: Outline, *, before_0_4: bool = False, before_0_8: bool = False) -> None:
+        self.course = Course(outline, before_0_4=before_0_4, before_0_8=before_0_8)
         self.now = START
         self.progress = Progress()
         self.take(self.course.begin(self.now))
@@ -67,6 +68,12 @@ class Run:
 
     def ask(self, verb: str, asked: Steering) -> Step:
         return self.take(getattr(Requests(self.course.chart), verb)(self.progress, asked, self.now))
+
+    def change(self, outline: Outline) -> None:
+        base = self.course.chart.plan_ref
+        amendment = Amendment(plan_ref=f"{base}+", base_ref=base, outline=outline)
+        self.ask("change", Change(by="someone", amendment=amendment))
+        self.course.adopt(amendment)
 
     def end_of(self, id: str) -> TaskStatus:
         return self.progress.ended[id].status
@@ -383,6 +390,20 @@ def test_a_run_starts_no_more_than_the_server_keeps_up_with(places: int, at_once
     assert first.held_back is none.held_back is one.held_back is (places > at_once)
     assert none.starts == ()
     assert one.starts == everything.starts[at_once : at_once + 1]
+
+
+def test_of_5_000_that_could_start_no_more_are_open_than_there_are_places() -> None:
+    """The server refuses the 2,001st child of a run for ever (F9): at most 500 are open, whatever ends meanwhile."""
+    run = Run(outline({f"t{i:04}": {} for i in range(5_000)}, max_concurrency=500))
+    most = 0
+
+    for _ in range(12):
+        run.launch()
+        most = max(most, len(run.progress.active))
+        for id in [*run.progress.active][:450]:
+            run.result(id, answered())
+
+    assert most == 500
 
 
 def test_a_chain_of_10_000_whose_first_fails_settles_in_one_step() -> None:

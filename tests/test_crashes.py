@@ -233,14 +233,20 @@ tasks: [{id: part, for_each: [1, 2, 3, 4], agent: hand, prompt: Go.}]
 """
 
 DIES_WITH_ITS_BATCH = """
+import asyncio
 import os
 import sys
 
-from activities import batch_collecting
 from activities.batch_book import BatchBook
+from activities.batch_collecting import Collector
 
-batch_collecting.MOMENT = 5.0  # for all four, also where they come one by one
-made = BatchBook.made
+made, send_soon = BatchBook.made, Collector._send_soon
+
+
+async def send_all_four(self: Collector, run: str, group: object) -> None:
+    while len(group.members) < 4:  # also where they come one by one
+        await asyncio.sleep(0.01)
+    await send_soon(self, run, group)
 
 
 async def made_and_die(self: BatchBook, run: str, name: str, id: str) -> None:
@@ -248,6 +254,7 @@ async def made_and_die(self: BatchBook, run: str, name: str, id: str) -> None:
     os._exit(9)
 
 
+Collector._send_soon = send_all_four
 BatchBook.made = made_and_die
 import worker
 

@@ -87,11 +87,11 @@ def test_a_clock_that_is_set_back_over_midnight_gives_no_money_twice() -> None:
 def test_a_dead_process_leaves_what_it_may_have_spent() -> None:
     bank, _ = draw(OPEN, ask_for(DIME, cap=DIME), NOON)
 
-    _, soon = draw(bank, ask_for(DIME, worker="v", cap=DIME), NOON + timedelta(seconds=1))
-    _, late = draw(bank, ask_for(DIME, worker="v", cap=DIME), NOON + timedelta(hours=2))
+    bank, soon = draw(bank, ask_for(DIME, worker="v", cap=DIME), NOON + timedelta(seconds=1))
+    _, late = draw(bank, ask_for(DIME, worker="v", number=17, cap=DIME), NOON + timedelta(seconds=17))
 
     assert (soon.unpaid, soon.lanes[LANE].obstacle) == ((), "money")
-    assert late.unpaid == (100,)
+    assert late.unpaid == (1_700,)
 
 
 def test_a_grant_that_was_lost_on_its_way_costs_nothing() -> None:
@@ -106,8 +106,8 @@ def test_a_grant_that_was_lost_on_its_way_costs_nothing() -> None:
 def test_where_processes_say_different_things_the_least_holds_for_all() -> None:
     bank, _ = draw(OPEN, ask_for(worker="careful", cap=DIME), NOON)
     bank, generous = draw(bank, ask_for(DIME, DIME, worker="generous", cap=Decimal(5)), NOON)
-    _, without = draw(bank, ask_for(DIME, worker="without", cap=None), NOON)
-    _, later = draw(bank, ask_for(DIME, worker="without", number=2, cap=None), NOON + timedelta(minutes=1))
+    bank, without = draw(bank, ask_for(DIME, worker="without", cap=None), NOON)
+    _, later = draw(bank, ask_for(DIME, worker="without", number=61, cap=None), NOON + timedelta(minutes=1))
 
     assert (len(generous.numbers), len(without.numbers), len(later.numbers)) == (1, 0, 1)
     assert without.day is not None

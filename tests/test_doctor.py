@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,12 @@ def examined(home: Path, **environment: str) -> tuple[int, dict[str, dict[str, A
     return done.returncode, {check["name"]: check for check in json.loads(done.stdout)["checks"]}
 
 
+def has_its_namespace(address: str) -> bool:
+    """Whether a server has come so far: it listens a moment before."""
+    command = [temporal_binary(), "operator", "namespace", "describe", "--namespace", "default", "--address", address]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
 @contextmanager
 def bare_server(folder: Path) -> Iterator[str]:
     """The address of a Temporal that nobody has prepared for us."""
@@ -44,9 +51,11 @@ def bare_server(folder: Path) -> Iterator[str]:
     words += ["--http-port", str(ports["http"]), "--metrics-port", str(ports["metrics"])]
     server = subprocess.Popen([temporal_binary(), *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        while not listens(ports["grpc"]):
+        address = f"127.0.0.1:{ports['grpc']}"
+        while not (listens(ports["grpc"]) and has_its_namespace(address)):
             assert server.poll() is None
-        yield f"127.0.0.1:{ports['grpc']}"
+            time.sleep(0.2)
+        yield address
     finally:
         server.kill()
         server.wait()
@@ -82,7 +91,7 @@ def test_a_server_without_a_worker(tmp_path: Path) -> None:
         for pid in (keeper, worker.pid):
             os.kill(pid, signal.SIGKILL)
         while Worker(tmp_path, Mode.SIMULATED).find():
-            pass
+            time.sleep(0.05)
 
         code, found = examined(tmp_path)
 

@@ -66,6 +66,7 @@ NEVER = {
     "deployments.py": {"activities", "workflows", "client", "worker", "terminal", "store", "embedded"},
     "audit_trail.py": {"activities", "workflows", "client", "worker", "runtime", "embedded", "terminal", "temporalio"},
     "audits.py": {"activities", "workflows", "client", "worker", "runtime", "embedded", "terminal", "temporalio"},
+    "untold.py": {"activities", "workflows", "client", "worker", "runtime", "embedded", "terminal", "temporalio"},
     "catalog.py": {"activities", "worker", "embedded", "terminal", "runtime", "client"},
     "attributes.py": {"activities", "workflows", "client", "worker", "terminal", "store", "runtime", "temporalio"},
     "footprint.py": {"activities", "workflows", "client", "worker", "terminal", "store", "runtime", "temporalio"},

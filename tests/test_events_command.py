@@ -130,7 +130,7 @@ def test_readers_are_listed_and_forgotten(quiet: Home, capsys: pytest.CaptureFix
         ("--all --type task.faild", "did you mean 'task.failed'?", 2),
         ("--run new", "There is no run 'new' here", 2),
         ("--all --since soon", "must be a duration", 2),
-        ("--all --reader ../x", "no name for a reader", 1),
+        ("--all --reader ../x", "no name for a reader", 2),
         ("--forget nobody", "There is no reader 'nobody' here", 2),
     ],
 )

@@ -22,7 +22,7 @@ max_concurrency: 4
 defaults: {agent: hand}
 tasks:
   - {id: list, prompt: List them.}
-  - {id: each, for_each: {from: list, max: 500}, prompt: "Look at {{ item }}."}
+  - {id: each, for_each: {from: list, max: 500, label: item}, prompt: "Look at {{ item }}."}
   - {id: sum, needs: {each: optional}, quorum: 2, prompt: Sum it up.}
 """
 

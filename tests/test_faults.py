@@ -81,7 +81,7 @@ def plan(ids: Iterable[str]) -> str:
 
     Half of it is so long that a machine which stands still for a moment is not taken for a provider which does.
     """
-    limits = {id: "timeout: 8s, attempts: 2" if id in SILENT else "timeout: 20s" for id in ids}
+    limits = {id: "timeout: 16s, attempts: 2" if id in SILENT else "timeout: 20s" for id in ids}
     tasks = [f"{{id: {id}, prompt: Sing., {limit}}}" for id, limit in limits.items()]
     return f"max_concurrency: 50\ndefaults: {{agent: hand}}\ntasks: [{', '.join(tasks)}]"
 

@@ -33,6 +33,7 @@ async def replay(content: dict[str, Any]) -> None:
         workflows=[SupervisorWorkflow, TaskWorkflow, QuotaBank],
         workflow_runner=unversioned_runner(),
         data_converter=DATA_CONVERTER,
+        debug_mode=True,  # a replay that is slow has not failed
     )
     await replayer.replay_workflow(WorkflowHistory.from_json(content["id"], content["history"]))
 
@@ -49,6 +50,7 @@ SINCE: dict[str, set[str]] = {
     "0.3.0": {"steered", "late", "refused"},
     "0.4.0": {"busy"},
     "0.7.0": {"grown", "changed", "replanned", "goal", "reviewed"},
+    "0.8.0": {"inside"},
 }
 """The kinds of runs, by the release that first had them."""
 
@@ -67,7 +69,7 @@ def test_every_kind_of_run_was_recorded(release: str) -> None:
     """With a history of one of its tasks, and with more than one of its own where it goes on in new ones."""
     names = {file.name.removesuffix(".json.gz") for file in RECORDED if file.parent.name == release}
     kinds = {name.removesuffix("-task") for name in names if name.endswith("-task")}
-    go_on = {"continued", "cancelled-later", "steered", "grown", "changed"}
+    go_on = {"continued", "cancelled-later", "steered", "grown", "changed", "inside"}
 
     assert kinds == known_to(release, SINCE)
     assert not [kind for kind in kinds - go_on if kind not in names]

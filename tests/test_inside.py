@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Iterable
+from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from conftest import Bench
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plans import Draw, Voyage, outlines
-from test_caps import spent_on
+from plans import Draw, Moment, Voyage, answered, failed, outlines
+from test_amending import ChangingVoyage
+from test_caps import committed, spent_on
+from test_course import Run
 from test_planning import mistakes, planned, tasks
-from test_purse import CALL, Spending, priced
+from test_purse import CALL, TOKEN, Spending, answer, priced
 
-from domain import purse
-from domain.models import Pace, Part, Placement, Policy, RunStatus
-from domain.progress import Outline, Progress
+from domain import barriers, caps, purse
+from domain.chart import Chart
+from domain.course import Course
+from domain.models import Approval, Pace, Part, Placement, Policy, RunStatus, TaskStatus, Usage
+from domain.prices import NOTHING
+from domain.progress import Outline, OutlineTask, Progress
+from domain.steering import TaskSteering
 
 MARKET = b"""
 max_concurrency: 2
@@ -111,6 +121,173 @@ def test_a_plan_in_waves_has_none_inside() -> None:
 # The places
 
 
+def task(id: str, *needs: str, part: str | None = None, approval: Approval | None = None) -> OutlineTask:
+    required = dict.fromkeys(needs, Policy.REQUIRE)
+    return OutlineTask(
+        id=id,
+        agent="ant",
+        part=part,
+        needs=required,
+        orders=needs,  # so that it costs what any other does
+        approval=approval,
+        timeout=timedelta(seconds=30),
+        attempts=1,
+    )
+
+
+def whole(*tasks: OutlineTask, places: int, own: int, budget: Decimal | None = None) -> Outline:
+    """A plan with a plan inside, which has so many places and so much money of its own."""
+    return Outline(max_concurrency=places, parts={"p": Part(id="p", places=own, budget=budget)}, tasks=tasks)
+
+
+def test_a_plan_inside_keeps_its_places_between_its_steps() -> None:
+    """Also when those outside come first in the order of the plan."""
+    outside = [task(f"x{number}", "go") for number in range(1, 7)]
+    steps = task("p1", part="p"), task("p2", "p1", part="p")
+    run = Run(whole(*outside, task("go"), *steps, places=3, own=2))
+    assert run.launch() == ("go", "p1")
+    run.result("go", answered())
+    assert run.launch() == ("x1",)
+    run.result("p1", answered())
+
+    assert run.launch() == ("p2",)
+    run.result("p2", answered())
+    assert run.launch() == ("x2", "x3")
+
+
+def test_a_plan_inside_keeps_its_money_between_its_steps() -> None:
+    """What waits for the money of the others holds up none of its tasks."""
+    outside = [task(f"x{number}") for number in range(1, 5)]
+    steps = task("p2", "p1", part="p"), task("p3", "p2", part="p")
+    run = Run(
+        priced(whole(task("p1", part="p"), *outside, *steps, places=10, own=1, budget=3 * CALL), 5 * CALL, attempts=1)
+    )
+    assert run.launch() == ("p1", "x1", "x2")
+
+    for id, then in ("p1", ("p2",)), ("p2", ("p3",)), ("x1", ()), ("x2", ()), ("p3", ()):
+        run.result(id, answer(int(CALL / TOKEN)))
+        assert run.launch() == then
+
+    assert run.course.status(run.progress) is RunStatus.BUDGET_STOPPED
+    assert run.progress.spent == 5 * CALL
+    assert {id for id, end in run.progress.ended.items() if end.status is TaskStatus.SUCCEEDED} == {
+        "p1",
+        "p2",
+        "p3",
+        "x1",
+        "x2",
+    }
+
+
+def test_while_all_of_a_plan_inside_waits_for_a_person_others_use_its_places() -> None:
+    """It gets them back as they become free, before anybody outside starts."""
+    outside = [task(f"x{number}", "go") for number in range(1, 7)]
+    steps = task("p1", part="p"), task("p2", "p1", part="p", approval=Approval()), task("p3", "p1", part="p")
+    rest = task("p4", "p3", part="p", approval=Approval())
+    run = Run(whole(*outside, task("go"), *steps, rest, places=3, own=2))
+    run.launch()
+    run.result("go", answered())
+    assert run.launch() == ("x1",)
+    run.result("p1", answered())
+    assert run.launch() == ("p3",)
+    run.result("p3", answered())
+    assert run.launch() == ("x2", "x3")
+
+    run.ask("approve", TaskSteering(by="someone", tasks=("p2", "p4")))
+    for id, then in ("x1", "p2"), ("x2", "p4"), ("x3", "x4"):
+        run.result(id, answered())
+        assert run.launch() == (then,)
+
+
+def test_with_one_place_a_plan_inside_has_it_to_its_end_and_once_more_when_it_is_done_again() -> None:
+    steps = task("p1", part="p"), task("p2", "p1", part="p")
+    run = Run(whole(task("p0", part="p"), *(task(f"x{number}") for number in (1, 2, 3, 4)), *steps, places=1, own=4))
+    assert run.launch() == ("p0",)
+    for id, then in ("p0", "p1"), ("p1", "p2"):
+        run.result(id, answered())
+        assert run.launch() == (then,)
+    run.result("p2", failed())
+    assert run.launch() == ("x1",)
+    assert not run.progress.parts
+
+    run.ask("retry", TaskSteering(by="someone", tasks=("p2",)))
+    assert not run.progress.parts
+    for id, then in ("x1", "x2"), ("x2", "x3"), ("x3", "x4"), ("x4", "p2"):
+        run.result(id, answered())
+        assert run.launch() == (then,)
+    assert run.progress.parts == {"p": 1}
+
+
+def test_of_two_plans_inside_whose_money_is_not_all_there_the_one_that_began_first_has_its_own() -> None:
+    """And nobody outside has any of it."""
+    steps = [task(f"{part}{step}", f"{part}{step - 1}", part=part) for step in (2, 3) for part in ("p", "q")]
+    outline = whole(task("p1", part="p"), task("q1", part="q"), task("x"), *steps, places=10, own=1)
+    parts = {part: Part(id=part, places=1, budget=3 * CALL) for part in ("p", "q")}
+    run = Run(priced(outline, 5 * CALL, attempts=1).model_copy(update={"parts": parts}))
+    assert run.launch() == ("p1", "q1")
+
+    for id, then in ("p1", ("p2",)), ("q1", ("q2",)), ("p2", ("p3",)), ("q2", ()), ("p3", ()):
+        run.result(id, answer(int(CALL / TOKEN)))
+        assert run.launch() == then
+
+    assert run.course.status(run.progress) is RunStatus.BUDGET_STOPPED
+
+
+@pytest.mark.parametrize("on_budget", ["stop", "wait"])
+def test_a_task_outside_that_is_done_again_has_the_money_of_those_that_need_it(on_budget: str) -> None:
+    """It would wait for them, and they for it."""
+    steps = task("p1", part="p"), task("p2", "p1", "a", part="p")
+    run = Run(priced(whole(task("a"), *steps, places=10, own=1, budget=3 * CALL), 4 * CALL, on_budget, attempts=1))
+    assert run.launch() == ("a", "p1")
+    whole_call = Usage(output=int(CALL / TOKEN))
+    run.result("a", failed().model_copy(update={"usage": whole_call, "unsettled": Usage(), "accounted": True}))
+    run.ask("retry", TaskSteering(by="someone", tasks=("a",)))
+    assert run.launch() == ()
+    assert run.progress.parked["a"].why == "budget"
+    run.result("p1", answer(int(CALL / TOKEN)))
+
+    assert run.launch() == ("a",)
+    run.result("a", answer(int(CALL / TOKEN)))
+    assert run.launch() == ("p2",)
+
+
+def test_a_plan_inside_has_ended_when_the_last_of_it_is_taken_out_and_begins_again_when_it_is_given_more() -> None:
+    outside = [task(f"x{number}") for number in (1, 2, 3)]
+    steps = task("p1", part="p"), task("p2", "p1", part="p", approval=Approval())
+    plan = whole(*steps, *outside, places=2, own=2)
+    run = Run(plan)
+    assert run.launch() == ("p1",)
+    run.result("p1", answered())
+    assert run.launch() == ("x1", "x2")
+    assert run.progress.parts == {"p": 0}
+
+    run.change(plan.model_copy(update={"tasks": (steps[0], *outside)}))
+    assert not run.progress.parts
+    run.change(plan.model_copy(update={"tasks": (steps[0], *outside, task("p3", "p1", part="p"))}))
+    for id, then in ("x1", ("x3",)), ("x2", ()), ("x3", ("p3",)):
+        run.result(id, answered())
+        assert run.launch() == then
+    assert run.progress.parts == {"p": 2}
+
+
+def test_runs_that_an_earlier_release_began_go_on_as_before_until_their_next_history() -> None:
+    outside = [task(f"x{number}", "go") for number in range(1, 7)]
+    steps = task("p1", part="p"), task("p2", "p1", part="p")
+    outline = whole(*outside, task("go"), *steps, places=3, own=2)
+    run, carried = Run(outline, before_0_8=True), Run(outline, before_0_8=True)
+    for each in run, carried:
+        assert each.launch() == ("go", "p1")
+        each.result("go", answered())
+        assert "parts" not in each.progress.model_dump()
+    carried.course = Course(outline)
+    for each in run, carried:
+        assert each.launch() == ("x1",)
+        each.result("p1", answered())
+
+    assert run.launch() == ("x2", "x3")
+    assert carried.launch() == ("p2",)
+
+
 @st.composite
 def with_parts(draw: Draw) -> Outline:
     """Any plan of which some tasks are of plans inside it."""
@@ -121,49 +298,139 @@ def with_parts(draw: Draw) -> Outline:
     return outline.model_copy(update={"mode": Pace.WINDOW, "parts": parts, "tasks": placed})
 
 
-def taken(outline: Outline, progress: Progress) -> int:
-    """The places that are taken, by what the interface says."""
-    parts = {task.id: task.part for task in outline.tasks}
-    at_work = [parts[id] for id in progress.active]
-    most = progress.max_concurrency or outline.max_concurrency
-    return at_work.count(None) + sum(min(outline.parts[part].places, most) for part in {*at_work} if part is not None)
+class Watch:
+    """Which plans inside have begun and what they have of the run, by what the interface says."""
+
+    def __init__(self, outline: Outline) -> None:
+        self.adopt(outline)
+        self._own: dict[str, int] = {}
+        """The places of those that have begun; never more than there were since."""
+        self._kept: set[str] = set()
+        """Those of which something was at work or could start ever since."""
+
+    def adopt(self, outline: Outline) -> None:
+        """The plan is another one from now on."""
+        self._outline, self._chart = outline, Chart(outline)
+        self._part = {task.id: task.part for task in outline.tasks}
+
+    def see(self, moment: Moment) -> None:
+        """Judge one moment."""
+        given, progress = moment.given, moment.step.progress
+        most = progress.max_concurrency or self._outline.max_concurrency
+        self._own = {part: min(own, most) for part, own in self._own.items()}
+        lowered = self._taken(given) > most
+        before = dict(self._own)
+        for part in self._parts_of(moment.step.starts) - before.keys():
+            self._own[part] = min(self._outline.parts[part].places, most)
+            self._kept.add(part)
+        if moment.step.starts:
+            busy = self._busy(progress)
+            assert busy.total() <= most
+            assert lowered or self._taken(progress) <= most
+            parts = self._parts_of(moment.step.starts)
+            assert all(busy[part] <= min(self._outline.parts[part].places, most) for part in parts)
+            if any(self._part[id] not in before for id in moment.step.starts) and not moment.step.held_back:
+                self._nobody_lacks_places(progress, before, most)
+        self._own = {part: own for part, own in self._own.items() if self._open(part, progress)}
+        self._kept &= {part for part in self._own if self._is_alive(part, progress)}
+        if not (progress.cancelled or progress.late):
+            assert progress.parts.keys() == self._own.keys()
+
+    def _nobody_lacks_places(self, progress: Progress, begun: Collection[str], most: int) -> None:
+        """Nobody outside starts while a part that has begun could use one more of its own."""
+        busy, agents = self._busy(progress), Counter(self._chart.tasks[id].agent for id in progress.active)
+        for id in self._could_start(progress):
+            part, agent = self._part[id], self._chart.tasks[id].agent
+            if part in begun and agents[agent] < self._outline.pools.get(agent, 500):
+                assert busy[part] >= min(self._outline.parts[part or ""].places, most), id
+
+    def _taken(self, progress: Progress) -> int:
+        """The places that nobody else may have."""
+        busy = self._busy(progress)
+        kept = sum(max(self._own[part], busy[part]) - busy[part] for part in self._kept)
+        return busy.total() + kept
+
+    def _busy(self, progress: Progress) -> Counter[str | None]:
+        return Counter(self._part[id] for id in progress.active)
+
+    def _parts_of(self, ids: Iterable[str]) -> set[str]:
+        return {part for id in ids if (part := self._part[id]) is not None}
+
+    def _open(self, part: str, progress: Progress) -> bool:
+        return any(id not in progress.ended for id, its in self._part.items() if its == part)
+
+    def _is_alive(self, part: str, progress: Progress) -> bool:
+        return self._busy(progress)[part] > 0 or part in self._parts_of(self._could_start(progress))
+
+    def _could_start(self, progress: Progress) -> list[str]:
+        ids = self._chart.order(progress.started).ids
+        ready = (ids[rank] for line in progress.ready.values() for rank in line)
+        return [id for id in ready if barriers.allows(self._chart, progress.barriers, id)]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(with_parts(), st.data())
-def test_a_plan_inside_has_its_own_places_and_never_more(outline: Outline, data: st.DataObject) -> None:
+def test_a_plan_inside_has_its_own_places_until_its_end(outline: Outline, data: st.DataObject) -> None:
     """And whatever happens, every run comes to its end: nobody waits for places that never become free."""
-    parts = {task.id: task.part for task in outline.tasks}
+    watch = Watch(outline)
 
     for moment in Voyage(outline, data.draw).moments():
-        progress = moment.step.progress
-        if moment.step.starts:
-            most = progress.max_concurrency or outline.max_concurrency
-            lowered = taken(outline, moment.given) > most  # somebody has set fewer places than were taken
-            assert lowered or taken(outline, progress) <= most
-            started = {parts[id] for id in moment.step.starts} - {None}
-            assert all(
-                sum(parts[id] == part for id in progress.active) <= outline.parts[part].places
-                for part in started
-                if part is not None
-            )
+        watch.see(moment)
 
 
-@settings(max_examples=100, deadline=None)
-@given(with_parts(), st.integers(1, 12), st.integers(1, 12), st.data())
-def test_a_plan_inside_spends_no_more_than_its_own(outline: Outline, own: int, all: int, data: st.DataObject) -> None:
-    """And while it is at work nobody else sets aside what is left of it."""
-    parts = {"p": outline.parts["p"].model_copy(update={"budget": own * CALL}), "q": outline.parts["q"]}
-    voyage = Spending(priced(outline, all * CALL).model_copy(update={"parts": parts}), data.draw)
-    inside = {task.id for task in outline.tasks if task.part == "p"}
+@settings(max_examples=150, deadline=None)
+@given(with_parts(), st.data())
+def test_so_it_is_when_the_plan_is_changed(outline: Outline, data: st.DataObject) -> None:
+    """When the last that was left of a part is taken out, it has ended."""
+    watch, voyage = Watch(outline), ChangingVoyage(outline, data.draw)
 
     for moment in voyage.moments():
-        progress, chart = moment.step.progress, voyage.course.chart
-        assert spent_on(voyage, inside) <= own * CALL
-        started = [id for id in moment.step.starts if id not in inside]
-        if started and progress.active.keys() & moment.given.active.keys() & inside:
-            left = purse.left(chart, progress)
-            assert left is None or left >= 0
+        if moment.kind == "change":
+            watch.adopt(voyage.course.chart.outline)
+        watch.see(moment)
+
+
+thirds = st.integers(3, 36)
+
+
+@settings(max_examples=300, deadline=None)
+@given(with_parts(), thirds, st.none() | thirds, thirds, st.sampled_from(["stop", "wait"]), st.data())
+def test_a_plan_inside_has_its_own_money_until_its_end(
+    outline: Outline, p: int, q: int | None, most: int, on_budget: str, data: st.DataObject
+) -> None:
+    """It spends no more, and what was there at its start waits for it. No run ends with money that is of use."""
+    budgets = {part: None if own is None else own * CALL / 3 for part, own in (("p", p), ("q", q))}
+    parts = {id: part.model_copy(update={"budget": budgets[id]}) for id, part in outline.parts.items()}
+    voyage = Spending(priced(outline, most * CALL / 3, on_budget).model_copy(update={"parts": parts}), data.draw)
+    inside = {part: {task.id for task in outline.tasks if task.part == part} for part in parts}
+    covered: set[str] = set()
+    """Those whose whole share was there when they began."""
+
+    for moment in voyage.moments():
+        given, progress, chart = moment.given, moment.step.progress, voyage.course.chart
+        there = (purse.limit(chart, progress) or NOTHING) - purse.committed(progress)
+        own = {
+            part: budget - committed(progress, caps.of_plan(part))
+            for part, budget in budgets.items()
+            if budget is not None and part in progress.parts
+        }
+        for part in own.keys() - given.parts.keys():
+            covered |= {part} if sum(own.values()) <= there else set()
+        covered &= own.keys()
+        assert there >= sum((own[part] for part in covered), NOTHING)
+        waiting = [id for id in purse.short(progress) if progress.parked[id].cap is None]
+        assert not [id for id in waiting if any(id in inside[part] for part in covered)]
+        for part, budget in budgets.items():
+            assert budget is None or spent_on(voyage, inside[part]) <= budget
+        gone = {
+            part for part in given.parts.keys() - progress.parts.keys() if not inside[part] <= progress.ended.keys()
+        }
+        assert not (gone and given.active)
+        if progress.broke and not given.broke:
+            ready = chart.tasks.keys() - given.ended.keys() - given.unmet.keys()
+            costs = {id: purse.worst_call(chart, given, id) or NOTHING for id in ready}
+            ended = {id for id in ready if progress.ended[id].status is TaskStatus.FAILED}  # its own cap will never do
+            assert all(cost > there for id, cost in costs.items() if id not in ended)
 
 
 # The run
@@ -221,3 +488,43 @@ async def test_one_that_fails_inside_costs_what_needs_it(crew: Bench, tmp_path: 
     assert (states["west/join"], states["end"], report.status) == ("FAILED", "SUCCEEDED", RunStatus.DEGRADED)
     west = next(plan for plan in report.plans if plan.id == "west")
     assert (west.census.succeeded, west.census.failed) == (4, 1)
+
+
+CHAIN = """
+max_concurrency: 2
+tasks:
+  - {id: one, agent: hand, prompt: One.}
+  - {id: two, agent: hand, prompt: "Two, after {{ one }}.", needs: [one]}
+  - {id: three, agent: hand, prompt: "Three, after {{ two }}.", needs: [two]}
+"""
+BESIDE = """
+max_concurrency: 3
+tasks:
+  - {id: x, for_each: [1, 2, 3, 4, 5, 6], agent: hand, prompt: Outside.}
+  - {id: part, plan: chain.yaml}
+"""
+
+
+@pytest.mark.parametrize("continue_after", [None, 1])
+async def test_a_chain_inside_starts_its_next_step_before_those_outside(
+    crew: Bench, tmp_path: Path, continue_after: int | None
+) -> None:
+    """Outside there is one place meanwhile, and who has it stays. Continue-as-new takes along who has what."""
+    (tmp_path / "chain.yaml").write_text(CHAIN)
+    crew.simulator.script([{"when": {"task": "x[1]"}, "then": {"fault": "hang_before_headers"}}])
+    run = await crew.start(BESIDE, continue_after=continue_after)
+    await run.until(lambda picture: picture.census.ended == 8)
+    await run.client.skip(run.id, ["x[1]"], by="ann", note=None)
+
+    report = await run.report()
+
+    assert (report.census.succeeded, report.census.skipped) == (8, 1)
+    events = await run.events()
+    starts = [event.task for event in events if event.type == "task.started"]
+    assert starts[:4] == ["part/one", "x[1]", "part/two", "part/three"]
+    assert sorted(map(str, starts[4:])) == [f"x[{number}]" for number in range(2, 7)]
+    at_work = most = 0
+    for event in events:
+        at_work += (event.type == "task.started") - (event.type == "task.completed")
+        most = max(most, at_work)
+    assert most == 3

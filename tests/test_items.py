@@ -10,15 +10,18 @@ from conftest import AGENTS
 from hypothesis import given
 from hypothesis import strategies as st
 
+from domain.amending import Difference, difference
 from domain.changing import changed
+from domain.chart import Chart
 from domain.estimate import estimate_of
 from domain.forecast import Outlook
 from domain.graph import cycles, needs_of
 from domain.growing import NotGrown, grown
-from domain.items import expanded, listed, withdrawn
+from domain.items import expanded, listed, source_of_item, withdrawn
 from domain.models import Form, Plan, Policy
 from domain.notation import item_label
 from domain.planning import Invalid, plan_from_text
+from domain.progress import outline_of
 from domain.registry import Registry, registry_from_text
 from folder import PlanFolder
 from prices import priced
@@ -30,7 +33,7 @@ tasks:
   - {id: list, prompt: List them.}
   - {id: other, prompt: Other.}
   - id: each
-    for_each: {from: list, max: 9, at_once: 2}
+    for_each: {from: list, max: 9, at_once: 2, label: item}
     needs: {other: optional}
     prompt: 'Look at {{ item }}, \\{{ item }}.'
     payload: {about: 'the {{ item }}!', plain: '\\{{ item }}', list: [1, '{{ item }}']}
@@ -38,6 +41,8 @@ tasks:
   - {id: sum, needs: {each: optional, other: require}, quorum: 2, prompt: 'Of {{ each }}: sum it up.'}
 """
 
+
+NUMBERED = PLAN.replace(", label: item", "")
 
 REGISTRY = registry_from_text(AGENTS, file="agents.yaml")
 SEEN = Outlook(simulated=True, texts={}, experience={})
@@ -91,10 +96,10 @@ def test_items_take_the_place_of_the_task_that_stood_for_them(registry: Registry
     assert withdrawn(found, ["other"]) == found
 
 
-def test_tasks_can_go_by_number(registry: Registry) -> None:
-    """Then no word of an item is in an id; it stands in prompt, payload and question as ever."""
-    numbered = PLAN.replace("at_once: 2", "at_once: 2, label: number")
-    plan = plan_of(numbered, registry)
+def test_tasks_go_by_number(registry: Registry) -> None:
+    """No word of an item is in an id unless a plan asks for it; it stands in prompt, payload and question as ever."""
+    plan = plan_of(NUMBERED, registry)
+    assert plan == plan_of(PLAN.replace("label: item", "label: number"), registry)
 
     found = grown(plan, plan.tasks[0], items("b", "2", "b")).plan
 
@@ -105,16 +110,60 @@ def test_tasks_can_go_by_number(registry: Registry) -> None:
     assert new[0].approval.ask == "Look at b?"
     assert [need.task for need in found.tasks[-1].needs] == ["each[1]", "each[2]", "each[3]", "other"]
     assert withdrawn(found, ["list"]) == plan
-    again = plan_of(numbered.replace("sum it up", "sum it up well"), registry)
+    again = plan_of(NUMBERED.replace("sum it up", "sum it up well"), registry)
     change = changed(found, again, {"each[1]": "is at work"}, {"list": items("b", "2", "b")})
     assert (change.difference.added, change.difference.edited, change.refused) == ((), ("sum",), ())
 
 
-def test_a_plan_that_says_nothing_of_numbers_is_written_as_before(registry: Registry) -> None:
-    """By the hash of what was written a paid answer is found again; and items are the names that are not said."""
+def test_no_word_of_an_item_travels_in_the_outline(registry: Registry) -> None:
+    """Ids, and what is asked, go into events, logs and the trail by it. Who is asked finds the question in the plan."""
+    plan = plan_of(NUMBERED, registry)
+
+    found = grown(plan, plan.tasks[0], items("canary one", "canary two")).plan
+
+    outline = outline_of(found)
+    asks = {task.id: task.approval.ask for task in outline.tasks if task.approval is not None}
+    assert asks == {"each[1]": "Look at (item)?", "each[2]": "Look at (item)?"}
+    assert "canary" not in outline.model_dump_json()
+    approval = next(task.approval for task in found.tasks if task.id == "each[2]")
+    assert approval is not None
+    assert approval.ask == "Look at canary two?"
+
+
+def test_a_run_of_a_plan_from_before_goes_on_as_it_was_submitted(registry: Registry) -> None:
+    """Its plan says nothing of numbers: items are in its ids. The same file, read now, is no other plan."""
+    stored = json.loads(plan_of(PLAN, registry).model_dump_json())
+    assert "numbered" not in stored["tasks"][2]["each"]
+    then = Plan.model_validate(stored)
+    now = plan_of(NUMBERED, registry)
+    started = {"list": "has ended SUCCEEDED", "each[a]": "is at work"}
+
+    old = grown(then, then.tasks[0], items("a", "b")).plan
+
+    assert [task.id for task in old.tasks if task.fan] == ["each[a]", "each[b]"]
+    assert changed(then, now, {}, {}).plan is then
+    assert changed(old, now, started, {"list": items("a", "b")}).plan is old
+    edited = changed(old, plan_of(NUMBERED.replace("up.", "up well."), registry), started, {"list": items("a", "b")})
+    assert (edited.difference, edited.refused) == (Difference(edited=("sum",)), ())
+
+
+def test_a_question_that_was_told_with_its_item_is_no_edit(registry: Registry) -> None:
+    """A run whose outline has it from before can be changed, though what it asks about was begun."""
+    plan = plan_of(PLAN, registry)
+    found = grown(plan, plan.tasks[0], items("a", "b")).plan
+    now = outline_of(found)
+    approvals = {task.id: task.approval for task in found.tasks}
+    tasks = (task.model_copy(update={"approval": approvals[task.id]}) for task in now.tasks)
+    then = now.model_copy(update={"tasks": tuple(tasks)})
+    assert then != now
+
+    assert not difference(Chart(then), Chart(now), edited=())
+
+
+def test_a_plan_with_items_in_ids_is_written_as_before(registry: Registry) -> None:
+    """By the hash of what was written a paid answer is found again."""
     plan = plan_of(PLAN, registry)
 
-    assert plan == plan_of(PLAN.replace("at_once: 2", "at_once: 2, label: item"), registry)
     assert plan.tasks[2].each is not None
     assert set(plan.tasks[2].each.model_dump(mode="json")) == {"source", "most", "at_once", "ask"}
     assert Plan.model_validate_json(plan.model_dump_json()) == plan
@@ -230,3 +279,34 @@ def test_an_estimate_counts_what_a_list_may_bring(registry: Registry) -> None:
     assert (found.usd.low, found.usd.likely, found.usd.high) == (one.usd.low, three.usd.likely, nine.usd.high)
     assert [task.id for task in found.tasks] == ["list", "other", "each", "sum"]
     assert found.tokens.output.high == nine.tokens.output.high
+
+
+# --- who is read of ---
+
+
+def test_an_item_is_of_the_task_whose_list_it_stands_in(registry: Registry) -> None:
+    """Also when there are several lists, and for what is merged first for a task that has an item."""
+    text = """
+defaults: {agent: hand}
+tasks:
+  - {id: one, prompt: List.}
+  - {id: two, prompt: List.}
+  - {id: notes, for_each: [%s], max_tokens: 16000, prompt: 'Of {{ item }}.'}
+  - {id: first, for_each: {from: one}, prompt: 'Of {{ item }}.'}
+  - id: second
+    for_each: {from: two}
+    needs: {one: {pass: full}, notes: {pass: full}}
+    merge: true
+    prompt: 'Of {{ item }}.'
+"""
+    plan = plan_of(text % ", ".join(map(str, range(20))), registry)
+    tasks = {task.id: task for task in plan.tasks}
+    for name in ("one", "two"):
+        plan = grown(plan, tasks[name], items("a")).plan
+
+    found = {task.id: source_of_item(plan, task) for task in plan.tasks}
+
+    groups = {id for id in found if id.startswith("second[1]/merge-")}
+    assert len(groups) > 1
+    assert {id for id, source in found.items() if source == "two"} == {"second[1]", *groups}
+    assert {id for id, source in found.items() if source == "one"} == {"first[1]"}

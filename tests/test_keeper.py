@@ -44,7 +44,7 @@ tasks:
 """
 DONE = {"done[1]", "done[2]", "done[3]"}
 SLOW = {"slow[1]", "slow[2]", "slow[3]"}
-HELD = {"when": {"contains": "Think.", "nth": [1, 3]}, "then": {"ttft": 10}}
+HELD = {"when": {"contains": "Think.", "nth": [1, 3]}, "then": {"ttft": 20}}
 """They are at work for longer than a busy machine needs until something is killed, and done sooner the next time."""
 
 

@@ -16,7 +16,7 @@ from proof.faults import KILLS, KINDS
 from proof.link import Link
 from proof.page import table
 from proof.rounds import Round, Strike, Tally, at_every_boundary, at_random, fight, in_rounds
-from proof.soak import Sample, leak, slope
+from proof.soak import Sample, leak, leaks, slope
 from runtime import ROOT
 
 STUMBLES = """
@@ -145,6 +145,26 @@ def test_a_leak_is_told() -> None:
     assert slope([]) == slope([(1.0, 2.0)]) == 0.0
     assert "+2.00 MB and +0.00 files an hour" in leak(samples)
     assert leak(samples[:2]).startswith("Nothing can be said")
+
+
+@pytest.mark.parametrize(
+    ("megabytes", "files", "hours", "found"),
+    [
+        (0.5, 0.0, 3.0, []),
+        (2.0, 0.0, 3.0, ["rss_mb"]),
+        (0.0, 1.0, 3.0, ["files"]),
+        (2.0, 1.0, 3.0, ["rss_mb", "files"]),
+        (2.0, 1.0, 1.0, []),
+    ],
+)
+def test_a_leak_breaks_the_soak(megabytes: float, files: float, hours: float, found: list[str]) -> None:
+    """A megabyte an hour, or a file every other: of a worker that was watched for long enough (K2)."""
+    minutes = [minute / 60 for minute in range(int(60 * hours) + 20)]
+    samples = [Sample(hour, 200 + megabytes * hour, int(40 + files * hour), 3.0) for hour in minutes]
+
+    told = leaks(samples)
+
+    assert [name for name in ("rss_mb", "files") if any(f" {name} an hour" in what for what in told)] == found
 
 
 async def is_broken_off(reader: asyncio.StreamReader) -> bool:

@@ -24,6 +24,7 @@ from domain.planning.goals import TASK, plan_for
 from domain.planning.playbooks import playbook_from_text
 from domain.planning.proposals import SCHEMA, Unusable, judged
 from domain.registry import registry_from_text
+from domain.rights import Rights, Role
 from prices import priced
 
 REGISTRY = registry_from_text((ROOT / "agents.yaml").read_text(), file="agents.yaml")
@@ -154,6 +155,20 @@ def test_the_words_of_a_proposal_stay_what_they_are(words: str) -> None:
         assert [each.prompt for each in judged(PLAN, text).planned.plan.tasks] == [(words,)]
     else:
         assert "is not allowed in a text" in fault
+
+
+def test_an_agent_of_a_proposal_has_the_roles_that_it_had_been_given_at_submit() -> None:
+    """The run has pinned them: no register says so again where a proposal is judged."""
+    plan = plan_of()
+    may = Role(name="ink", rights=Rights(models=("*",), budget_usd=Decimal(1)))
+
+    def among(given: tuple[Role, ...]) -> Plan:
+        update = {"rights": Rights(), "given": given}
+        agents = [each.model_copy(update=update if each.name == "writer" else {}) for each in plan.agents]
+        return plan.model_copy(update={"agents": tuple(agents)})
+
+    judged(among((may,)), json.dumps(proposal(task())))
+    assert "agent 'writer' may not use the model" in problems(proposal(task()), among(()))[0]
 
 
 def test_a_playbook_that_is_chosen_is_the_one_that_was_pinned() -> None:

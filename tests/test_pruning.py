@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from conftest import Bench, Run, eventually
 from home import Home
 
 import pruning
+from audit_trail import AuditTrail
+from audits import Audits
 from domain.admission import definition_of
 from domain.events import timestamp
 from domain.models import RunStatus, ref_of
@@ -190,6 +193,40 @@ async def test_a_run_that_was_terminated_goes_when_it_is_old(crew: Bench) -> Non
     assert await everything(crew.store) == set()
 
 
+async def test_what_prune_keeps_beside_a_trail_goes_by_the_rule_of_trails(crew: Bench) -> None:
+    """A run that was terminated before its trail began: what the ledger had of it is kept, and not for ever."""
+    run = await asks(crew)
+    await run.handle.terminate()
+    trail, audits = AuditTrail(crew.store), Audits(crew.client, crew.store)
+    for path in await trail.everything(run.id):
+        await crew.store.discard(path)
+    await age(crew.store, run.id, 40)
+
+    assert (await pruned(crew)).runs == [run.id]
+    kept = [each["task"] for each in await trail.beside(run.id)]
+    young = await audits.prune(timedelta(hours=1), dry_run=False)
+    told = await audits.prune(timedelta(0), dry_run=True)
+    gone = await audits.prune(timedelta(0), dry_run=False)
+
+    assert kept == ["first", "second"]
+    assert (young.runs, young.kept) == ([], 1)
+    assert gone == told
+    assert (gone.runs, gone.objects) == ([run.id], 1)
+    assert await trail.runs() == []
+
+
+async def test_a_trail_that_was_removed_does_not_come_back(crew: Bench) -> None:
+    """Of a run that has told its end: its calls stood in the trail, which somebody had go."""
+    run = await done(crew)
+    trail, audits = AuditTrail(crew.store), Audits(crew.client, crew.store)
+    assert (await audits.prune(timedelta(0), dry_run=False)).runs == [run.id]
+    await age(crew.store, run.id, 40)
+
+    assert (await pruned(crew)).runs == [run.id]
+
+    assert await trail.everything(run.id) == []
+
+
 async def test_a_content_that_somebody_has_just_written_again_stays(crew: Bench) -> None:
     """A run that is at work may not have named it yet. The next time it goes, when nobody has."""
     crew.simulator.script([{"then": {"answer": "Wanted by two."}}])
@@ -253,6 +290,9 @@ def test_the_command_says_what_became_free(home: Home, tmp_path: Path) -> None:
     plan = tmp_path / "plan.yaml"
     plan.write_text("tasks:\n  - {id: one, agent: writer, prompt: Go.}\n")
     assert home("run", str(plan), "--id", "old").returncode == 0
+    live = home.folder / "store" / "runs" / "old" / "live"
+    while any(live.glob("*")):
+        pass  # its worker takes away what it told of the call a moment after the end
 
     young = home("prune", "--older-than", "30d", "--json")
     wrong = home("prune", "--older-than", "soon")
@@ -264,6 +304,8 @@ def test_the_command_says_what_became_free(home: Home, tmp_path: Path) -> None:
     assert "would remove old" in dry.stdout
     assert "removed old" in gone.stdout
     assert "free again" in gone.stdout
+    files = re.compile(r"\d+ files?")
+    assert files.findall(dry.stdout) == files.findall(gone.stdout)  # what is too new to go is not promised before
     assert home("status", "old").returncode == 2
 
 

@@ -53,10 +53,9 @@ CALL = (WEIGHT + MAX_TOKENS) * TOKEN
 """The worst case of one call without inputs."""
 
 
-def priced(outline: Outline, budget: Decimal | None, on_budget: str = "stop") -> Outline:
-    tasks = [
-        task.model_copy(update={"weight": WEIGHT, "max_tokens": MAX_TOKENS, "attempts": 3}) for task in outline.tasks
-    ]
+def priced(outline: Outline, budget: Decimal | None, on_budget: str = "stop", attempts: int = 3) -> Outline:
+    weights = {"weight": WEIGHT, "max_tokens": MAX_TOKENS, "attempts": attempts}
+    tasks = [task.model_copy(update=weights) for task in outline.tasks]
     models = {name: outline.models.get(name, name) for name in AGENTS}
     return outline.model_copy(
         update={

@@ -13,9 +13,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from activities.quota_meter import carried_on
 from domain.quota.bank import SILENT, Bank, draw, stands_still
 from domain.quota.lane import Lane
 from domain.quota.terms import TIERS, Amounts, Limits, Terms, plus
+from domain.quota.view import view_of
 from domain.quota.words import Ask, Call, Grant, LaneReport, Seen, Standing
 from simulator.config import Limits as ProviderLimits
 from simulator.limits import Limiter
@@ -34,6 +36,11 @@ amounts = st.builds(
     st.sampled_from([1, 50, 100, 200, 400, 3_000]),
 )
 
+everything = st.builds(lambda size, pooled: [(size, pooled, "r")] * 40, amounts, st.booleans())
+"""So many that a bucket is empty after them."""
+
+wishes = st.lists(st.tuples(amounts, st.booleans(), st.sampled_from("rs")), max_size=8) | everything
+
 
 @dataclass
 class Process:
@@ -51,6 +58,12 @@ class Process:
     seen: Seen | None = None
     left: float = 0.0
     """When the call left whose answer was seen last."""
+    elapsed: tuple[float, float] | None = None
+    """What had passed for the bank by its last answer, and when that came."""
+    spoke: float = 0.0
+    """When it said something last."""
+    is_older: bool = False
+    """Whether it is of a release that does not say so."""
 
 
 class World(RuleBasedStateMachine):
@@ -66,9 +79,10 @@ class World(RuleBasedStateMachine):
         burst=st.sampled_from([0.05, 0.1, 0.5, 1.0]),
         hold=st.sampled_from([HOLD, HOLD, 1.0, 4.0]),
         tells=st.booleans(),
+        older=st.frozensets(st.integers(1, 4)),
     )
-    def begin(self, requests: int, tokens: int, burst: float, hold: float, tells: bool) -> None:
-        self.hold, self.tells = hold, tells
+    def begin(self, requests: int, tokens: int, burst: float, hold: float, tells: bool, older: frozenset[int]) -> None:
+        self.hold, self.tells, self.older = hold, tells, older
         given = {"requests": requests, "input_tokens": tokens, "output_tokens": tokens, "burst": burst}
         self.provider = Limiter(ProviderLimits.model_validate(given))
         self.terms = Terms(headroom=self.headroom, limits={"default": Limits.model_validate(given)})
@@ -84,64 +98,82 @@ class World(RuleBasedStateMachine):
 
     def process(self) -> Process:
         self.names += 1
-        return Process(f"w{self.names}")
+        return Process(f"w{self.names}", is_older=self.names in self.older)
 
     # What happens
 
     @rule(seconds=st.sampled_from([0.0, 0.1, HOLD, 1.0, 7.0, 30.0]))
     def time_passes(self, seconds: float) -> None:
         """Calls that are on their way to the provider arrive in time, and whoever holds something says so."""
-        while seconds > REPORT_EVERY:
-            seconds -= REPORT_EVERY
-            self.time_passes(REPORT_EVERY)
-            for process in self.processes:
-                if process.under_way:
-                    self.say(process, ())
         end = self.now + seconds
-        while self.on_their_way and min(self.on_their_way, key=lambda call: call[0])[0] <= end:
-            first = min(self.on_their_way, key=lambda call: call[0])
-            self.on_their_way.remove(first)
-            self.now = max(self.now, first[0])
-            self.arrive(first[1], first[2])
-        self.now = end
+        while self.now < end or self.coming(end):
+            silent = [process for process in self.processes if process.under_way]
+            due = min((process.spoke + REPORT_EVERY for process in silent), default=end)
+            at = max(self.now, min(due, end))
+            while coming := self.coming(at):
+                self.on_their_way.remove(coming)
+                self.now = max(self.now, coming[0])
+                self.arrive(coming[1], coming[2])
+            self.now = at
+            for process in silent:
+                if self.now >= process.spoke + REPORT_EVERY:
+                    self.say(process, ())
 
-    @rule(by=st.sampled_from([-7200.0, -60.0, -5.0, 5.0, 60.0, 7200.0]))
+    def coming(self, until: float) -> tuple[float, Process, Call] | None:
+        """The next call that arrives at the provider by then."""
+        first = min(self.on_their_way, key=lambda call: call[0], default=None)
+        return first if first is not None and first[0] <= until else None
+
+    @rule(by=st.sampled_from([-7200.0, -60.0, -5.0, 0.5, 5.0, 20.0, 60.0, 7200.0]))
     def the_clock_of_the_server_jumps(self, by: float) -> None:
-        """A process whose record is lost says its first word before: only who was heard knows how long it was."""
+        """Nobody speaks at once: whoever asks next meets a bank that has heard of nothing."""
         self.skew += by
+
+    @rule(
+        silence=st.sampled_from([0.0, 5.0, 20.0]),
+        by=st.sampled_from([0.0, 0.5, 20.0]),
+        who=st.integers(0, 2),
+        is_new=st.booleans(),
+        wanted=everything,
+    )
+    def after_a_jump_one_asks_for_everything(
+        self, silence: float, by: float, who: int, is_new: bool, wanted: list[tuple[Amounts, bool, str]]
+    ) -> None:
+        """And the others are heard after it."""
+        self.time_passes(silence)
+        self.the_clock_of_the_server_jumps(by)
+        if is_new:
+            self.a_process_dies(who)
+        self.ask(who, wanted, "used", 0.0)
         for process in self.processes:
             self.say(process, ())
 
+    @rule(who=st.integers(0, 2))
+    def a_process_dies(self, who: int) -> None:
+        """The one in its place says its first word when it asks, perhaps long after and for calls."""
+        self.processes[who] = self.process()
+
     @rule(
         who=st.integers(0, 2),
-        wanted=st.lists(st.tuples(amounts, st.booleans(), st.sampled_from("rs")), max_size=8),
+        wanted=wishes,
         fate=st.sampled_from(["used", "used", "used", "late", "lost", "dies"]),
         delay=st.sampled_from([0.0, 0.3, 1.0]),
     )
     def ask(self, who: int, wanted: list[tuple[Amounts, bool, str]], fate: str, delay: float) -> None:
         process = self.processes[who]
-        calls = []
-        for size, pooled, run in wanted:
-            process.calls += 1
-            amount: Amounts = {measure: min(part, self.largest) for measure, part in size.items()}
-            agent, pool = ("pair", POOL) if pooled else (None, 0)
-            calls.append(Call(number=process.calls, lane=LANE, amounts=amount, run=run, agent=agent, pool=pool))
-        grant = self.say(process, tuple(calls))
-        if not self.bank.lanes[LANE].told:
-            self.guessed.update((process.name, call.number) for call in calls)
-        granted = [call for call in calls if call.number in grant.numbers]
-        match fate:
-            case "used":
-                for call in granted:
-                    process.under_way[call.number] = call
-                    process.drawn[call.number] = grant.lanes[LANE].drawn
-                    self.on_their_way.append((self.now + delay * self.hold, process, call))
-            case "late":
-                for call in granted:
-                    process.back = plus(process.back, call.amounts)
-            case "dies":
-                self.processes[who] = self.process()
-                self.say(self.processes[who], ())
+        ask = self.asked(process, self.wishes(process, wanted))
+        self.use(process, ask, self.drawn(process, ask), fate, delay)
+        if fate == "dies":
+            self.a_process_dies(who)
+
+    @rule(who=st.integers(0, 2), wanted=wishes, seconds=st.sampled_from([0.1, 1.0, 4.0]))
+    def an_ask_is_long_on_its_way(self, who: int, wanted: list[tuple[Amounts, bool, str]], seconds: float) -> None:
+        """The bank stands still, or the way to it is slow: the others are heard before."""
+        process = self.processes[who]
+        ask = self.asked(process, self.wishes(process, wanted))
+        self.time_passes(seconds)
+        if process.said is ask:
+            self.use(process, ask, self.drawn(process, ask), "used" if seconds <= self.hold else "late", 0.0)
 
     @rule(who=st.integers(0, 2), part=st.floats(0, 1))
     def a_call_ends(self, who: int, part: float) -> None:
@@ -170,6 +202,29 @@ class World(RuleBasedStateMachine):
 
     # How it is done
 
+    def wishes(self, process: Process, wanted: list[tuple[Amounts, bool, str]]) -> tuple[Call, ...]:
+        calls = []
+        for size, pooled, run in wanted:
+            process.calls += 1
+            amount: Amounts = {measure: min(part, self.largest) for measure, part in size.items()}
+            agent, pool = ("pair", POOL) if pooled else (None, 0)
+            calls.append(Call(number=process.calls, lane=LANE, amounts=amount, run=run, agent=agent, pool=pool))
+        return tuple(calls)
+
+    def use(self, process: Process, ask: Ask, grant: Grant, fate: str, delay: float) -> None:
+        """What is granted is used, goes back because it is too late, or is lost on its way."""
+        if not self.bank.lanes[LANE].told:
+            self.guessed.update((process.name, call.number) for call in ask.calls)
+        for call in ask.calls:
+            if call.number not in grant.numbers:
+                continue
+            if fate == "used":
+                process.under_way[call.number] = call
+                process.drawn[call.number] = grant.lanes[LANE].drawn
+                self.on_their_way.append((max(self.now, ask.clock + delay * self.hold), process, call))
+            elif fate == "late":
+                process.back = plus(process.back, call.amounts)
+
     def over(self, process: Process, call: Call) -> None:
         """A call is about to end."""
 
@@ -178,8 +233,13 @@ class World(RuleBasedStateMachine):
         return NOON + timedelta(seconds=self.now + self.skew)
 
     def say(self, process: Process, calls: tuple[Call, ...]) -> Grant:
+        return self.drawn(process, self.asked(process, calls))
+
+    def asked(self, process: Process, calls: tuple[Call, ...]) -> Ask:
         process.number += 1
+        process.spoke = self.now
         held_now = Counter(call.agent for call in process.under_way.values() if call.agent is not None)
+        elapsed = None if process.elapsed is None else process.elapsed[0] + self.now - process.elapsed[1]
         process.said = Ask(
             worker=process.name,
             number=process.number,
@@ -190,8 +250,13 @@ class World(RuleBasedStateMachine):
             pools=dict(held_now),
             calls=calls,
             waiting=len(calls),
+            elapsed=elapsed,
         )
-        self.bank, grant = draw(self.bank, process.said, self.clock)
+        return process.said
+
+    def drawn(self, process: Process, ask: Ask) -> Grant:
+        self.bank, grant = draw(self.bank, ask, self.clock)
+        process.elapsed = None if process.is_older else carried_on(ask, grant, self.now)
         return grant
 
     def report(self, process: Process) -> LaneReport:
@@ -269,9 +334,12 @@ class LearningWorld(World):
         hold=st.sampled_from([HOLD, 1.0, 4.0]),
         tells=st.booleans(),
         tier=st.sampled_from([None, 100, 1_000]),
+        older=st.frozensets(st.integers(1, 4)),
     )
-    def begin_without(self, requests: int, burst: float, hold: float, tells: bool, tier: int | None) -> None:
-        super().begin(requests, 50_000, burst, hold, tells)
+    def begin_without(
+        self, requests: int, burst: float, hold: float, tells: bool, tier: int | None, older: frozenset[int]
+    ) -> None:
+        super().begin(requests, 50_000, burst, hold, tells, older)
         self.bank = Bank()
         self.terms = Terms(headroom=self.headroom, limits={"default": Limits(requests=tier)} if tier else {})
         self.processes = [self.process() for _ in range(3)]
@@ -319,7 +387,7 @@ def ask_for(count: int, *, number: int, worker: str = "w", clock: float = 0.0, *
 
 
 def test_what_is_granted_now_may_arrive_together_with_what_is_granted_later() -> None:
-    """So a part of the bucket stays: as much as flows in while a grant may be held."""
+    """What flows into a full bucket while a grant is on its way has no room there: it is not given out."""
     bank, first = draw(OPEN, ask_for(10, number=1), NOON)
     _, second = draw(bank, ask_for(10, number=2, clock=HOLD), NOON + timedelta(seconds=HOLD))
 
@@ -340,6 +408,17 @@ def test_an_agent_is_never_at_work_more_often_than_it_may_be() -> None:
     assert len(again.numbers) == 1
 
 
+def test_the_calls_of_a_worker_that_died_alone_close_no_window_for_long() -> None:
+    """It had the first four under way, and nobody knows a limit yet: the next worker waits for no 15 s of its own."""
+    bank, first = draw(Bank(), ask_for(9, number=1).model_copy(update={"terms": Terms()}), NOON)
+    assert len(first.numbers) == 4
+
+    for second, clock, granted in (5, 100.0, 0), (16, 111.0, 4):
+        ask = ask_for(9, number=second, worker="v", clock=clock).model_copy(update={"terms": Terms()})
+        bank, grant = draw(bank, ask, NOON + timedelta(seconds=second))
+        assert len(grant.numbers) == granted
+
+
 def test_runs_that_wait_for_an_agent_take_turns() -> None:
     """One that found it busy comes before one that asks for the first time when an instance is free again."""
     bank, _ = draw(OPEN, ask_for(1, number=1, agent="one", pool=1), NOON)
@@ -352,6 +431,47 @@ def test_runs_that_wait_for_an_agent_take_turns() -> None:
     _, served = draw(bank, late.model_copy(update={"number": 2, "clock": 5.0}), NOON + timedelta(seconds=5))
 
     assert (overtaken.numbers, len(served.numbers)) == ((), 1)
+
+
+def of_run(ask: Ask, run: str) -> Ask:
+    return ask.model_copy(update={"calls": tuple(call.model_copy(update={"run": run}) for call in ask.calls)})
+
+
+def test_a_run_that_does_not_come_again_loses_its_turn() -> None:
+    """It was cancelled, or paused: a task that still waits comes again within five seconds, and keeps the turn."""
+
+    def ask(number: int, count: int, run: str) -> Ask:
+        return of_run(ask_for(count, number=number, clock=float(number), agent="one", pool=1), run)
+
+    bank, _ = draw(OPEN, ask(1, 1, "first").model_copy(update={"worker": "gone"}), after(1))
+    for number in 2, 7, 11:  # "gone" is silent from here on, and another run comes again and again
+        bank, busy = draw(bank, ask(number, 1, "second"), after(number))
+        assert busy.full
+    bank, kept = draw(bank, ask(22, 1, "third"), after(22))
+    _, free = draw(bank, ask(24, 1, "third"), after(24))
+
+    assert (kept.numbers, len(free.numbers)) == ((), 1)
+
+
+def test_a_run_that_has_its_turn_and_waits_for_its_model_keeps_others_no_longer() -> None:
+    """It asks all the time, but the agent is not what it waits for: a call of another class has it."""
+    bank, _ = draw(OPEN, ask_for(1, number=1, worker="v", agent="one", pool=1), NOON)
+    bank, busy = draw(bank, of_run(ask_for(1, number=1, agent="one", pool=1), "first"), NOON)
+    bank, _ = draw(bank, ask_for(0, number=2, worker="v", clock=1.0), after(1))  # its call has ended
+    wall = {"lanes": {LANE: LaneReport(wall=60.0, troubles=1)}}
+
+    served = []
+    for second in range(2, 16):
+        waits = of_run(ask_for(1, number=second, clock=float(second), agent="one", pool=1), "first")
+        bank, nothing = draw(bank, waits.model_copy(update=wall), after(second))
+        other = of_run(ask_for(1, number=second, worker="o", clock=float(second), agent="one", pool=1), "other")
+        calls = tuple(call.model_copy(update={"lane": "opus-4"}) for call in other.calls)
+        bank, grant = draw(bank, other.model_copy(update={"calls": calls}), after(second))
+        assert nothing.numbers == ()
+        served += [second] * len(grant.numbers)
+
+    assert busy.full
+    assert served[:1] == [13]
 
 
 def test_processes_take_turns_at_a_limit() -> None:
@@ -587,3 +707,115 @@ def test_the_order_of_the_first_answers_does_not_matter(order: tuple[int, ...], 
 
     assert bank.lanes[LANE].sizes["requests"] == 6
     assert bank.lanes[LANE].levels["requests"] == pytest.approx(3.0)  # six, without four, and a second later
+
+
+def after(seconds: float) -> datetime:
+    return NOON + timedelta(seconds=seconds)
+
+
+def sure(ask: Ask) -> Ask:
+    """Of a process that was there from the beginning, and carries the time of the bank on by its clock."""
+    return ask.model_copy(update={"elapsed": ask.clock})
+
+
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("jump", [20.0, 3_600.0])
+def test_a_jump_of_the_servers_clock_frees_nothing_that_is_held(jump: float, number: int) -> None:
+    """Whoever asks first after it, one that was there before or one that nobody knows: nobody has been silent."""
+    bank, both = draw(OPEN, ask_for(2, number=1, agent="pair", pool=2), NOON)
+    bank, _ = draw(bank, ask_for(0, number=1, worker="v"), NOON)
+    asker = "v" if number == 2 else "new"
+
+    bank, more = draw(bank, ask_for(2, number=number, worker=asker, clock=1.0, agent="pair", pool=2), after(1 + jump))
+
+    assert (len(both.numbers), more.numbers) == (2, ())
+    assert view_of(bank, after(1 + jump)).lanes[LANE].flying == 2
+
+
+def test_a_process_that_nobody_knows_vouches_for_no_time() -> None:
+    """Of its first word only the server knows when it was. From then on its own clock counts, and buckets fill."""
+    bank, _ = draw(OPEN, ask_for(6, number=1), NOON)
+
+    bank, first = draw(bank, ask_for(6, number=1, worker="new", clock=500.0), after(3_600))
+    bank, second = draw(bank, ask_for(6, number=2, worker="new", clock=503.0), after(3_603))
+
+    assert (len(first.numbers), len(second.numbers)) == (0, 2)
+
+
+def test_a_process_that_is_alone_after_others_have_died_gets_all_there_is() -> None:
+    """What they held is free when it has been there for as long as a process may be silent."""
+    bank, _ = draw(OPEN, ask_for(6, number=1, agent="pair", pool=2), NOON)
+    bank, none = draw(bank, ask_for(2, number=1, worker="new", agent="pair", pool=2), after(3_600))
+
+    for second in 5, 10, 16:
+        ask = ask_for(2, number=second, worker="new", clock=float(second), agent="pair", pool=2)
+        bank, grant = draw(bank, ask, after(3_600 + second))
+
+    assert (none.numbers, len(grant.numbers)) == ((), 2)
+
+
+def test_what_flowed_in_while_the_bank_stood_still_is_there_afterwards() -> None:
+    """An ask was executed five seconds after it was made: it looks as if the server's clock had jumped."""
+    bank, _ = draw(OPEN, ask_for(6, number=1), NOON)
+    bank, late = draw(bank, sure(ask_for(6, number=2, clock=0.3)), after(5.3))
+    _, soon = draw(bank, sure(ask_for(6, number=3, clock=5.4)), after(5.5))
+
+    assert (len(late.numbers), len(soon.numbers)) == (0, 4)
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+def test_who_was_silent_for_long_does_not_fill_what_was_drawn_just_now(arrives: bool) -> None:
+    """The bucket was full all the hour; a process that nobody knew has emptied it, and holds an instance."""
+    bank, _ = draw(OPEN, ask_for(0, number=1), NOON)
+    bank, all_of_it = draw(bank, ask_for(6, number=1, worker="new", agent="six", pool=6), after(3_600))
+    held_now = ask_for(0, number=2, worker="new").model_copy(update={"pools": {"six": 6}})
+    there = held_now.model_copy(update={"lanes": {LANE: LaneReport(flying=6, on_its_way={})}})
+    bank, _ = draw(bank, there if arrives else held_now, after(3_600))
+
+    bank, busy = draw(bank, sure(ask_for(6, number=2, clock=3_600.0, agent="six", pool=6)), after(3_600))
+    bank, empty = draw(bank, sure(ask_for(6, number=3, clock=3_600.0)), after(3_600))
+    bank, _ = draw(bank, sure(ask_for(0, number=4, clock=3_600.5)), after(3_600.5))
+
+    assert (len(all_of_it.numbers), [*busy.full], empty.numbers) == (6, ["six"], ())
+    assert bank.lanes[LANE].levels["requests"] == (0.5 if arrives else 0.0)
+
+
+def test_what_came_back_to_a_full_bucket_is_not_there_again() -> None:
+    """A call ended, another process drew all there was, and only then the first one told of its end."""
+    bank, _ = draw(OPEN, ask_for(6, number=1), NOON)
+    bank, _ = draw(bank, ask_for(0, number=1, worker="v"), NOON)
+    bank, _ = draw(bank, ask_for(0, number=2, clock=10.0), after(10))
+    bank, full = draw(bank, ask_for(6, number=2, worker="v", clock=10.0), after(10))
+    arrived = ask_for(0, number=3, worker="v", clock=10.1).model_copy(
+        update={"lanes": {LANE: LaneReport(on_its_way={})}}
+    )
+    bank, _ = draw(bank, arrived, after(10.1))
+
+    told = ask_for(6, number=3, clock=10.1).model_copy(update={"lanes": {LANE: LaneReport(back={"requests": 6.0})}})
+    _, again = draw(bank, told, after(10.1))
+
+    assert (len(full.numbers), again.numbers) == (6, ())
+
+
+def test_a_process_of_an_earlier_release_vouches_for_no_second_twice() -> None:
+    """It does not say what has passed for the bank; others vouch for the same time, and the server's clock jumps."""
+    bank, _ = draw(OPEN, ask_for(6, number=1), NOON)
+    bank, _ = draw(bank, ask_for(0, number=1, worker="older"), NOON)
+    bank, _ = draw(bank, sure(ask_for(0, number=2, clock=4.0)), after(4))
+
+    _, grant = draw(bank, ask_for(6, number=2, worker="older", clock=4.0), after(24))
+
+    assert grant.elapsed == 4.0
+
+
+def test_a_bank_of_an_earlier_release_goes_on() -> None:
+    """It has not counted what passes: its processes are there, and their clocks go on where they were."""
+    bank, _ = draw(OPEN, ask_for(6, number=1, agent="six", pool=6), NOON)
+    bank, _ = draw(bank, ask_for(0, number=1, worker="v", clock=2.0), after(2))
+    old = bank.model_dump(mode="json", exclude={"elapsed": True, "workers": {"__all__": {"heard", "quiet", "drawn"}}})
+
+    bank, first = draw(Bank.model_validate(old), ask_for(6, number=2, clock=3.0, agent="six", pool=6), after(3))
+    _, second = draw(bank, ask_for(6, number=3, clock=6.0), after(6))
+
+    assert first.elapsed == 1.0
+    assert (first.numbers, len(second.numbers)) == ((), 3)

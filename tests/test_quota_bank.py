@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
-from conftest import Bench, eventually
+from conftest import Bench, eventually, granted
 from temporalio.client import Client, WorkflowHandle
 from test_web_ui import current_details
 
@@ -50,6 +50,12 @@ async def knows(bench: Bench, limit: int) -> bool:
     return "requests" in lane.limits and lane.limits["requests"].limit == limit
 
 
+async def shows(bench: Bench, *words: str) -> bool:
+    """Whether the bank's page has all of these."""
+    page = await current_details(bench.temporal, quota_id("default", bench.queue))
+    return all(each in page for each in words)
+
+
 @asynccontextmanager
 async def metered(bench: Bench, client: Client, **options: Any) -> AsyncIterator[None]:
     """A worker that draws from the bank of this bench."""
@@ -65,9 +71,7 @@ async def test_limits_are_learned_kept_and_followed(bench: Bench) -> None:
     async with metered(bench, bench.temporal):
         await (await bench.start(plan(3))).report()
         await eventually(lambda: knows(bench, 6000))
-        page = await current_details(bench.temporal, quota_id("default", bench.queue))
-        assert f"`{LANE}`: limits by" in page
-        assert "worker `" in page
+        await eventually(lambda: shows(bench, f"`{LANE}`: limits by", "worker `"))
 
         bench.simulator.script([], **QUICK, limits={"requests": 3000})
         await (await bench.start(plan(1))).report()
@@ -149,7 +153,8 @@ async def ask_often(teller: BankTeller, count: int) -> None:
     for number in range(1, count + 1):
         call = Call(number=number, lane=LANE, amounts=amounts, run="run")  # type: ignore[arg-type]
         terms = Terms(limits={"default": Limits(requests=100_000)})
-        await teller.draw(Ask(worker="w", number=number, clock=float(number), hold=1, terms=terms, calls=(call,)))
+        ask = Ask(worker="w", number=number, clock=float(number), hold=1, terms=terms, calls=(call,))
+        await granted(teller, ask)
 
 
 async def check_that_it_stays_flat(bench: Bench, monkeypatch: pytest.MonkeyPatch, draws: int) -> None:

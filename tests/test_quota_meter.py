@@ -15,7 +15,7 @@ from counter import LANE, Counter
 from activities import quota_meter
 from activities.meter import GivenBack, Hold, Wish
 from activities.model import RateLimited
-from activities.quota_meter import QuotaMeter
+from activities.quota_meter import QuotaMeter, carried_on
 from activities.teller import Unanswered
 from domain.models import Priority, Usage
 from domain.quota.bank import Bank
@@ -84,6 +84,8 @@ async def until_asked(counter: Counter, count: int) -> None:
         return len(counter.grants) >= count
 
     await eventually(asked)
+    for _ in range(10):
+        await asyncio.sleep(0)  # so that the meter has taken the grant in
 
 
 async def test_all_that_wait_are_drawn_for_in_one_ask() -> None:
@@ -513,3 +515,41 @@ async def test_who_flies_on_a_promise_says_again_and_again_what_it_holds(monkeyp
             await until_asked(counter, asked + 1)
 
         assert counter.asks[asked].pools == {"hand": 1}
+
+
+async def test_the_time_of_the_bank_is_carried_on() -> None:
+    """Before its first answer a process can say nothing of it; then it says at least what it was told."""
+    async with metered(limited(requests=600)) as (meter, counter):
+        for _ in range(2):
+            async with meter.draw(wish()) as hold:
+                hold.begun()
+
+        async def asked() -> bool:
+            return len(counter.grants) >= 2
+
+        await eventually(asked)
+
+    first, second = (ask.elapsed for ask in counter.asks[:2])
+    assert first is None
+    assert second is not None
+    assert second >= (counter.grants[0].elapsed or 0.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "told", "carried"),
+    [
+        (None, 40.0, 40.0),  # the first answer
+        (30.0, 30.0, 35.0),  # it was five seconds on its way
+        (30.0, 38.0, 38.0),  # others know better
+        (5_000.0, 0.0, 0.0),  # another bank
+        (5_000.0, None, None),  # one of an earlier release
+    ],
+)
+def test_what_has_passed_is_what_was_told_or_more(
+    said: float | None, told: float | None, carried: float | None
+) -> None:
+    ask = Ask(worker="w", number=1, clock=100.0, hold=0.3, elapsed=said)
+
+    at = carried_on(ask, Grant(elapsed=told), 105.0)
+
+    assert at == (None if carried is None else (carried, 105.0))

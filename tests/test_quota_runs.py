@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 from collections import Counter
 from contextlib import AsyncExitStack
@@ -42,7 +41,10 @@ async def until_answered(home: Home, count: int) -> None:
 async def keeper_of_the_bank(home: Home, workers: list[Worker]) -> Worker:
     """The worker that has the bank in its memory: when it dies, all others wait until one of them has it."""
     bank = (await connect(home.settings)).get_workflow_handle(quota_id("default", queue_of(Mode.SIMULATED)))
-    done = [event.workflow_task_completed_event_attributes.identity for event in (await bank.fetch_history()).events]
+    done: list[str] = []
+    while not any(done):  # a run of it that has just begun has made no step
+        steps = [event.workflow_task_completed_event_attributes for event in (await bank.fetch_history()).events]
+        done = [step.identity for step in steps]
     pid = int([identity for identity in done if identity][-1].partition("@")[0])
     return next(worker for worker in workers if worker.process.pid == pid)
 
@@ -89,7 +91,7 @@ async def test_a_worker_that_is_killed_does_not_spend_more_than_a_day_allows(tmp
 
         price = price_list({call["model"] for call in home.calls()})
         bill = sum((cost_of(price.price(call["model"]), Usage(**call["billed"])) for call in home.calls()), Decimal(0))
-        (bank,) = json.loads((await home.starter("quota", "--json")).stdout)["banks"]
+        (bank,) = await home.banks()
         day = {key: Decimal(value) for key, value in bank["quota"]["day"].items() if key != "date"}
         assert Decimal(0) < bill <= day["spent_usd"] + day["held_usd"] <= day["limit_usd"] == Decimal(DAILY)
         await home.starter("cancel", run)

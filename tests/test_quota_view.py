@@ -77,6 +77,7 @@ def test_agents_with_a_limit() -> None:
 
     assert seen(few).pools == {"pair": PoolView(at_work=1, waiting=("night",))}
     assert seen(many).pools == {"crowd": PoolView(at_work=1, promised=49)}
-    assert seen(few, 16).pools["pair"] == PoolView(at_work=0, waiting=("night",))
-    assert seen(few, 40).pools == {}
+    assert seen(few, 12).pools["pair"] == PoolView(at_work=1, waiting=("night",))
+    assert seen(few, 13).pools["pair"] == PoolView(at_work=1)
+    assert seen(few, 16).pools == {}
     assert "- agent `pair`: 1 at work, 0 promised, runs that wait for one: 1" in page_of(seen(few))

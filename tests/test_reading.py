@@ -26,6 +26,10 @@ NOISE: list[Event] = [
 ]
 
 
+TOLD = {"cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
+"""What is said of a cache that was not used."""
+
+
 def start(**usage: Any) -> Event:
     return {"type": "message_start", "message": {"id": "m", "usage": usage}}
 
@@ -52,7 +56,7 @@ def streams(draw: st.DrawFn) -> tuple[str, list[Event]]:
     body = [text(piece) for piece in pieces]
     for noise in draw(st.lists(st.sampled_from(NOISE), max_size=6)):
         body.insert(draw(st.integers(0, len(body))), noise)
-    return "".join(pieces), [start(input_tokens=7, output_tokens=1), *body, end(output_tokens=9), STOP]
+    return "".join(pieces), [start(**TOLD, input_tokens=7, output_tokens=1), *body, end(output_tokens=9), STOP]
 
 
 @settings(max_examples=200, deadline=None)
@@ -95,25 +99,43 @@ def test_new_text_is_given_as_it_comes() -> None:
 def test_what_came_of_a_broken_answer_can_still_be_read() -> None:
     """It is no answer, but it was paid for: people may read it, and the provider's own word on its cost counts."""
     reader = AnswerReader()
-    assert (reader.text, reader.usage, reader.begun, reader.input_told) == ("", Usage(), False, False)
+    assert (reader.text, reader.usage, reader.begun) == ("", Usage(), False)
+    assert "input" in reader.untold
 
     for event in [start(input_tokens=10, cache_read_input_tokens=3, output_tokens=1), text("one "), text("two")]:
         reader.feed(event)
 
     with pytest.raises(StreamCut):
         reader.completion()
-    assert (reader.text, reader.begun, reader.input_told) == ("one two", True, True)
+    assert (reader.text, reader.begun) == ("one two", True)
+    assert reader.untold == {"cache_write", "output"}
     assert reader.usage == Usage(input=10, output=1, cache_read=3)
 
 
-@pytest.mark.parametrize("claimed", [{}, {"output_tokens": 1}, {"input_tokens": -3}, {"input_tokens": "many"}])
+@pytest.mark.parametrize(
+    "claimed",
+    [{}, {"output_tokens": 1}, {"input_tokens": -3}, {"input_tokens": "many"}, {"input_tokens": True}, TOLD],
+    ids=str,
+)
 def test_a_provider_that_does_not_say_what_it_read_has_not_told_it(claimed: dict[str, Any]) -> None:
-    """Then the worst case is counted (E14)."""
+    """Then the worst case is counted (E14). A prompt of no token is none that anybody has read."""
     reader = AnswerReader()
 
     reader.feed(start(**claimed))
 
-    assert (reader.begun, reader.input_told) == (True, False)
+    assert (reader.begun, "input" in reader.untold) == (True, True)
+
+
+@pytest.mark.parametrize("usage", [None, [], "many", 5, {}])
+def test_a_message_without_a_word_on_usage_is_an_answer_of_which_nothing_is_told(usage: Any) -> None:
+    """It was paid, and can be used; what it counts is for whoever knows its worst case (E14)."""
+    begun = {"type": "message_start", "message": {"usage": usage}}
+    ended = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage}
+
+    completion = read([begun, text("one"), ended, STOP])
+
+    assert (completion.text, completion.usage) == ("one", Usage())
+    assert completion.untold == {"input", "output", "cache_read", "cache_write"}
 
 
 def test_the_later_word_on_usage_stands() -> None:
@@ -124,14 +146,28 @@ def test_the_later_word_on_usage_stands() -> None:
     assert read([first, end(None, output_tokens=20), end(output_tokens=50), STOP]).usage.output == 50
 
 
-@pytest.mark.parametrize("claimed", [None, -5, "many", 1.5, [], {}])
+@pytest.mark.parametrize("claimed", [-5, "many", 1.5, True, [], {}])
 def test_a_claim_about_usage_that_is_no_count_is_not_believed(claimed: Any) -> None:
-    """It neither changes a count that was given before nor breaks the answer (E14)."""
-    usage = read(
-        [start(input_tokens=10, output_tokens=1), end(output_tokens=claimed, input_tokens=claimed), STOP]
-    ).usage
+    """It does not break the answer; and what was said before is not believed any more (E14)."""
+    begun = start(**TOLD, input_tokens=10, output_tokens=1)
 
-    assert usage == Usage(input=10, output=1)
+    completion = read([begun, end(output_tokens=claimed, input_tokens=claimed), STOP])
+
+    assert completion.usage == Usage()
+    assert completion.untold == {"input", "output"}
+
+
+@pytest.mark.parametrize("usage", [{}, {"output_tokens": None}, {"output_tokens": 0}, {"input_tokens": 10}], ids=str)
+def test_the_output_is_told_where_it_ends(usage: dict[str, Any]) -> None:
+    """The count where an answer begins only keeps a place; and no text is made of no token."""
+    completion = read([start(**TOLD, input_tokens=10, output_tokens=1), text("one"), end(**usage), STOP])
+
+    assert completion.usage.input == 10
+    assert completion.untold == {"output"}
+
+
+def test_an_answer_without_a_word_may_be_one_of_no_token() -> None:
+    assert read([start(**TOLD, input_tokens=10), end(output_tokens=0), STOP]).untold == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -139,7 +175,6 @@ def test_a_claim_about_usage_that_is_no_count_is_not_believed(claimed: Any) -> N
     [
         {"type": "message_start"},
         {"type": "message_start", "message": None},
-        {"type": "message_start", "message": {"usage": None}},
         {"type": "message_start", "message": "hello"},
         {"type": "message_delta"},
         {"type": "message_delta", "delta": None},

@@ -61,8 +61,7 @@ async def test_a_region_that_nobody_works_for_is_told_and_the_remedy_mends_it(ho
         while (await examined(home)).get("worker, simulated, eu") is not None:
             pass  # until Temporal has closed the run, too, and nothing is open any more
         assert [line["task"] for line in there.lines() if line["event"] == "task_answered"] == ["there"]
-        banks = json.loads((await home.starter("quota", "--json")).stdout)["banks"]
-        assert len(banks) == 1, "both have drawn from it"
+        assert len(await home.banks()) == 1, "both have drawn from it"
 
         bound = await home.starter("run", str(plan), "--region", "eu", "--json")
         assert (bound.code, json.loads(bound.stdout)["region"]) == (0, "eu")

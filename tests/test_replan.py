@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from domain.planning.changes import Refused, changed
 from domain.progress import Progress, outline_of
 from domain.registry import Registry, registry_from_text
 from domain.requests import Requests
+from domain.rights import Rights, Role
 from domain.steering import TaskSteering
 from domain.step import Step
 from folder import PlanFolder
@@ -80,6 +82,12 @@ def proposal(add: Any = (), edit: Any = (), remove: Any = (), **more: Any) -> st
 def made(text: str, of: Plan | None = None, by: str = "replan-1") -> Plan:
     given = of or plan()
     return changed(given, tasks(given)[by], text)
+
+
+def with_rights(of: Plan, name: str, given: tuple[Role, ...]) -> Plan:
+    update = {"rights": Rights(), "given": given}
+    agents = [each.model_copy(update=update if each.name == name else {}) for each in of.agents]
+    return of.model_copy(update={"agents": tuple(agents)})
 
 
 # --- in a plan ---
@@ -192,6 +200,15 @@ def test_a_proposal_does_not_change_who_has_made_it() -> None:
     change = difference(old, other, edited(before, after))
 
     assert (change.added, change.edited) == (("more", "replan-2"), ())
+
+
+def test_an_agent_has_the_roles_that_it_had_been_given_at_submit() -> None:
+    """The run has pinned them: no register says so again where a change is judged."""
+    may = Role(name="ink", rights=Rights(models=("*",), budget_usd=Decimal(1)))
+
+    assert "more" in tasks(made(proposal([new()]), with_rights(plan(), "eye", (may,))))
+    with pytest.raises(Refused, match="agent 'eye' may not use the model"):
+        made(proposal([new()]), with_rights(plan(), "eye", ()))
 
 
 def test_no_change_is_a_good_answer() -> None:

@@ -620,6 +620,25 @@ def test_a_run_ended_from_outside_at_any_moment_adds_up(outline: Outline, data: 
     assert {id: picture.tasks[id].status for id in before} == before
 
 
+def test_the_ledger_is_asked_of_what_may_be_untold() -> None:
+    """Of tasks that are open, and of those that ended by another's word and were not looked up since."""
+    told = Told(outline({id: {} for id in ("open", "done", "cut", "settled")}))
+    told.launch()
+    told.result("done", answered())
+    cut: dict[str, Any] = {"status": TaskStatus.CANCELLED, "attempts": 0}
+    settled: dict[str, Any] = {"tokens": {}, "unsettled": {}, "cost_usd": "0", "unsettled_usd": "0"}
+    course = [
+        ("cut", EventType.TASK_FAILED, cut),
+        ("settled", EventType.TASK_FAILED, cut),
+        ("settled", EventType.TASK_SETTLED, settled),
+    ]
+    for task, type, data in course:
+        number = told.picture.last + 1
+        told.picture.add([Event(number=number, type=type, time=told.now, task=task, data=data)])
+
+    assert told.picture.untold == ["open", "cut"]
+
+
 def test_a_run_that_a_bug_ended_says_failed() -> None:
     told = Told(outline({"a": {}}))
     told.launch()

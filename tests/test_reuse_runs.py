@@ -184,7 +184,7 @@ async def test_a_retry_of_one_task_pays_for_its_cone(crew: Bench) -> None:
 async def test_retries_at_the_same_moment_are_one_run(crew: Bench) -> None:
     """Those that ask for the same have the same run; whoever asks for something else meanwhile is told its name."""
     crew.simulator.script(
-        [{"when": {"task": "odd", "nth": 1}, "then": FAILS}, {"when": {"task": "odd"}, "then": {"ttft": 6}}]
+        [{"when": {"task": "odd", "nth": 1}, "then": FAILS}, {"when": {"task": "odd"}, "then": {"ttft": 15}}]
     )
     before = await crew.start(twenty())
     await before.report()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,13 @@ import pytest
 from doorway import HAIKU, OPUS, Doorway, opened
 
 from activities import batch_collecting, register_desk
-from domain.models import File, Input, Latency, Parked, TaskStatus, Usage, ref_of
+from audit_trail import AuditTrail
+from domain.models import Each, File, Input, Latency, Parked, Task, TaskStatus, Usage, ref_of
 from domain.prices import Price, PriceList
 from domain.register import Verb
 from domain.rights import Right, Rights, Role
 from domain.summaries import SUMMARIZER, beginning
+from domain.witness import calls_of
 from registers import Registers
 from simulator import Simulator
 from store import Store, open_store
@@ -79,6 +83,50 @@ async def test_what_is_taken_away_stops_the_next_call(simulator: Simulator, door
     assert failed.error.message == failed.refused[0].sentence
     assert (failed.error.attempt, failed.usage, failed.tries, failed.accounted) == (0, Usage(), (), True)
     assert simulator.calls() == 1
+
+
+LIST = Task(
+    id="each",
+    agent="ant",
+    each=Each(source="other", most=9),
+    prompt=("Go.",),
+    timeout=timedelta(seconds=1),
+    attempts=1,
+    max_tokens=1,
+)
+BY_NAME = (Input(task="other", status=TaskStatus.SUCCEEDED),)
+"""What comes down of a list to each of its items: word of it."""
+
+
+@pytest.mark.parametrize("inputs", [BY_NAME, FROM_BEE], ids=["item", "item and list"])
+async def test_an_item_of_a_list_is_read_of_whoever_made_the_list(
+    simulator: Simulator, store: Store, inputs: tuple[Input, ...]
+) -> None:
+    """Without the right there is no call; with it, what is withdrawn stops the next one; and it stands in the list."""
+    await store.put_artifact(TEXT)
+    item: dict[str, Any] = {"keys": {"item": "the walrus", "fan": "each"}, "templates": (LIST,)}
+    narrow = ALL.model_copy(update={"data": ()})
+    async with opened(store, simulator.url, rights=narrow, **item) as door:
+        without, _ = await door.failed("a", inputs=inputs)
+    async with opened(store, simulator.url, rights=ALL, **item) as door:
+        answer = await door.answered("b", inputs=inputs)
+        await act(store, Verb.WITHDRAWN, right="data", pattern="results:bee")
+        withdrawn, error = await door.failed("c", inputs=inputs)
+
+    assert [(each.right, each.thing) for each in without.refused] == [(Right.DATA, "results:bee")]
+    assert [(each.thing, each.by) for each in withdrawn.refused] == [("results:bee", "mo")]
+    assert (error.type, simulator.calls()) == ("RightRefused", 1)
+    (call,) = calls_of(answer, HAIKU)
+    reads = json.loads(await AuditTrail(store).reads("run", call.reads or "") or b"{}")
+    assert reads["results"][-1] == {
+        "task": "other",
+        "agent": "bee@1",
+        "ref": ref_of(b"the walrus"),
+        "form": "full",
+        "item": True,
+    }
+    assert len(reads["results"]) == (1 if inputs == BY_NAME else 2)
+    assert "walrus" not in json.dumps(reads)
 
 
 RATES = Price(input=Decimal(0), output=Decimal(200), cache_read=Decimal(0), cache_write=Decimal(0))
@@ -145,7 +193,7 @@ async def test_what_calls_have_cost_that_came_to_their_end_is_read_once(simulato
         await door.answered("c")
         again = [key for key in counting.read if key.rpartition("/")[0] in before]
 
-    assert (len(before), len(first), again) == (9, 3 * 9, [])
+    assert (len(before), len(first), again) == (9, 2 * 9, [])  # an intent and an answer each
 
 
 async def test_what_does_not_concern_the_call_does_not_stop_it(simulator: Simulator, door: Doorway) -> None:

@@ -12,8 +12,9 @@ from conftest import Bench
 from rich.console import Console
 
 from activities import register_desk
+from audits import Audits
 from domain.events import EventType
-from domain.models import Failed, RunStatus, TaskResult, TaskStatus
+from domain.models import Failed, RunStatus, TaskResult, TaskStatus, ref_of
 from domain.planning import Invalid
 from domain.refusals import Refusal
 from domain.register import Verb
@@ -83,6 +84,40 @@ async def test_a_right_that_is_withdrawn_mid_run_stops_the_next_call_and_retry_d
     told = Refusal.model_validate(events[place][1])
     assert (told.agent, told.right, told.thing) == ("hand", Right.MODELS, "claude-haiku-4-5")
     assert (told.pattern, told.by) == ("claude-*", "mo")
+
+
+ITEMS = """
+agents:
+  - name: taker
+    version: "1"
+    model: claude-haiku-4-5
+    instructions: x
+    rights: {models: [claude-*], data: ["results:hand"], budget_usd: 1}
+tasks:
+  - {id: list, agent: hand, prompt: List them.}
+  - {id: each, agent: taker, for_each: {from: list}, approval: true, prompt: "Look at {{ item }}."}
+"""
+
+
+async def test_the_items_of_a_list_are_results_of_whoever_made_it(crew: Bench) -> None:
+    """What is withdrawn stops the next item of a plan that has grown, and the trail has who read which."""
+    crew.simulator.script([{"when": {"task": "list"}, "then": {"answer": '{"items": ["one", "two"]}'}}])
+    run = await crew.start(ITEMS)
+    await run.until(lambda picture: len(picture.of(TaskStatus.WAITING)) == 2)
+    await run.client.approve(run.id, ["each[1]"], by="ann")
+    await run.until(lambda picture: picture.tasks["each[1]"].status is TaskStatus.SUCCEEDED)
+    taken: dict[str, Any] = {"right": "data", "pattern": "results:hand"}
+    await Registers(crew.store).add(Verb.WITHDRAWN, "taker", None, by="mo", data=taken)
+    await run.client.approve(run.id, ["each[2]"], by="ann")
+
+    report = await run.report()
+
+    assert [(each.right, each.thing) for each in task_of(report, "each[2]").refused] == [(Right.DATA, "results:hand")]
+    assert (crew.simulator.calls("each[1]"), crew.simulator.calls("each[2]")) == (1, 0)
+    seen = await Audits(run.client, crew.store).of_run(run.id, "taker", None)
+    (reads,) = [each.reads for each in seen if each.reads]
+    item = {"task": "list", "agent": "hand@1", "ref": ref_of(b"one"), "form": "full", "item": True}
+    assert reads == {"results": [item]}
 
 
 async def test_a_model_that_asks_for_a_tool_ends_its_task_and_no_other(crew: Bench) -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -13,14 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_planning import FILES, DictFolder
 
+from domain.admission import Admission
 from domain.caps import limits_of
+from domain.changing import changed
 from domain.models import Agent, Input, Plan, Task, TaskStatus
 from domain.permits import Needs, Permits, needs_of, refusals
 from domain.planning import Invalid, Planned, plan_from_text
 from domain.progress import outline_of
 from domain.refusals import Refusal
 from domain.register import Act, Register, Standing, Verb
-from domain.registry import Registry, registry_from_text
+from domain.registry import Registry, registry_from_text, with_pinned
 from domain.rights import Right, Rights, Role, matches
 from terminal.show_rights import rights_document, rights_words
 
@@ -221,7 +224,7 @@ agents:
   - {name: reads, version: "1", capabilities: [work, reading], model: m, instructions: x, roles: [reader]}
   - {name: poor, version: "1", capabilities: [reading, thrift], model: m, instructions: x, rights: {models: [m], tools: [look]}}
   - {name: wrong, version: "1", model: other, instructions: x, roles: [reader]}
-  - {name: tooled, version: "1", model: m, instructions: x, rights: {models: ["*"], tools: [look], budget_usd: 1}}
+  - {name: tooled, version: "1", model: m, instructions: x, rights: {models: ["*"], tools: [look], data: ["urls:*"], budget_usd: 1}}
   - {name: summarizer, version: "1", model: m, instructions: x, rights: {models: [m], data: ["results:free"], budget_usd: 1}}
 """
 REGISTRY = registry_from_text(AGENTS, file="agents.yaml")
@@ -299,9 +302,13 @@ REFUSED = [
     ("  - {id: a, agent: narrow, prompt: x, for_each: {files: notes/*}}", ["p:2:57: task 'a': agent 'narrow' may not read the file 'notes/b.md': it has no right 'data: files:notes/b.md' (add it to the rights of 'narrow')"]),
     ("  - {id: a, agent: free, prompt: x}\n  - {id: b, agent: reads, needs: [a], prompt: x}", ["p:3:35: task 'b': agent 'reads' may not read results of agent 'free': it has no right 'data: results:free' (add it to the rights of 'reads')"]),
     ("  - {id: b, agent: reads, needs: {a: optional}, prompt: x}\n  - {id: a, agent: free, prompt: x}", ["p:2:35: task 'b': agent 'reads' may not read results of agent 'free': it has no right 'data: results:free' (add it to the rights of 'reads')"]),
+    ("  - {id: a, agent: free, prompt: x}\n  - {id: b, agent: reads, for_each: {from: a}, prompt: 'x {{ item }}'}", ["p:3:44: task 'b': agent 'reads' may not read results of agent 'free': it has no right 'data: results:free' (add it to the rights of 'reads')"]),
+    ("  - {id: b, agent: reads, for_each: {from: a}, needs: [a], prompt: x}\n  - {id: a, agent: free, prompt: x}", ["p:2:56: task 'b': agent 'reads' may not read results of agent 'free': it has no right 'data: results:free' (add it to the rights of 'reads')"]),
     ("  - {id: a, agent: free, prompt: x, tools: [look]}", ["p:2:45: task 'a': agent 'free' may not use the tool 'look': it has no right 'tools: look' (add it to the rights of 'free')"]),
     ("  - {id: a, agent: tooled, prompt: x, tools: [look, shell]}", ["p:2:53: task 'a': agent 'tooled' may not use the tool 'shell': it has no right 'tools: shell' (add it to the rights of 'tooled')"]),
     ("  - {id: a, agent: tooled, prompt: x, tools: [look]}", ["p:2:47: task 'a': 'tools' is not supported yet"]),
+    ("  - {id: a, agent: free, prompt: x, files: [ask.md, 'https://example.org/a']}", ["p:2:53: task 'a': agent 'free' may not read the address 'https://example.org/a': it has no right 'data: urls:https://example.org/a' (add it to the rights of 'free')"]),
+    ("  - {id: a, agent: tooled, prompt: x, files: ['HTTP://example.org/*']}", ["p:2:47: task 'a': 'files': an address is not supported yet (save it as a file beside the plan)"]),
     ("  - {id: a, capability: [reading], prompt: x, files: [ask.md]}", ["p:2:25: task 'a': of the 2 agents that are capable of 'reading', none has the rights for this task (agent 'reads' may not read the file 'ask.md': it has no right 'data: files:ask.md'; agent 'poor' may not read the file 'ask.md': it has no right 'data: files:ask.md', and 1 more)"]),
     ("  - {id: a, capability: thrift, prompt: x}", ["p:2:25: task 'a': agent 'poor' may not spend money: it has no right 'budget_usd' (add it to the rights of 'poor')"]),
     (
@@ -335,6 +342,18 @@ def test_who_is_asked_by_capability_is_the_first_that_has_the_rights() -> None:
     ).plan
 
     assert {task.id: task.agent for task in found.tasks} == {"a": "free", "b": "reads", "c": "free"}
+
+
+def test_who_is_given_the_items_of_a_list_has_the_right_to_it() -> None:
+    """Also where it is chosen by what it can do, and where the list is its own."""
+    tasks = "  - {id: b, capability: [work, reading], for_each: {from: a}, prompt: '{{ item }}'}\n  - {id: a, agent: %s, prompt: x}"
+    allowed = (
+        "  - {id: a, agent: free, prompt: x}\n  - {id: b, agent: summarizer, for_each: {from: a}, prompt: '{{ item }}'}"
+    )
+
+    assert plan(allowed).plan.tasks[1].agent == "summarizer"
+    assert "agent 'reads' may not read results of agent 'free'" in mistakes(tasks % "free")[0]
+    assert "agent 'reads' may not read results of agent 'reads'" in mistakes(tasks % "reads")[0]
 
 
 def test_the_choice_for_one_task_counts_for_those_that_need_it() -> None:
@@ -371,6 +390,35 @@ def test_an_agent_that_is_bound_to_a_region_needs_a_right_to_it() -> None:
     plan("  - {id: a, agent: narrow, prompt: x}\n  - {id: b, agent: free, prompt: x}", registry=Registry(granted))
     (found,) = mistakes(tasks, registry=bound)
     assert f"and agent 'summarizer' {told}" in found
+
+
+def test_a_role_that_was_given_after_the_submit_counts_for_no_plan_of_its_run() -> None:
+    """Neither when a person changes the plan nor in what the run has pinned; what was given before it counts on."""
+    reader = REGISTRY.roles[0]
+    gave = Act(
+        number=1,
+        time=NOON,
+        by="mo",
+        verb=Verb.ROLE_GIVEN,
+        agent="narrow",
+        data={"role": reader.model_dump(mode="json")},
+    )
+    now = replace(REGISTRY, admission=Admission(Register([gave])))
+    own = 'agents: [{name: own, version: "1", model: m, instructions: x, rights: {models: [m], budget_usd: 1}}]\n'
+    given_to_own = gave.model_copy(update={"agent": "own"})
+    first, then = "  - {id: a, agent: narrow, prompt: x}", "  - {id: a, agent: narrow, prompt: x, files: [notes/b.md]}"
+    before, after_it = plan(first).plan, plan(first, registry=now).plan
+
+    assert plan(then, registry=now).plan.agents[0].given == (reader,), "a new run has it"
+    assert "may not read the file 'notes/b.md'" in mistakes(then, registry=with_pinned(now, before.agents))[0]
+    wider = plan(first, registry=with_pinned(now, before.agents)).plan
+    assert changed(before, wider, {}, {}).plan.agents == before.agents
+    assert plan(then, registry=with_pinned(REGISTRY, after_it.agents)).plan.agents[0].given == (reader,)
+    started = plan(first.replace("narrow", "own"), top=own).plan
+    later = replace(REGISTRY, admission=Admission(Register([given_to_own])))
+    mine = then.replace("narrow", "own")
+    assert plan(mine, top=own, registry=later).plan.agents[0].given == (reader,)
+    assert "may not read the file" in mistakes(mine, top=own, registry=with_pinned(later, started.agents))[0]
 
 
 def test_a_plan_inside_a_plan_is_given_no_results_that_it_may_not_read() -> None:

@@ -153,7 +153,7 @@ tasks: [{id: t, for_each: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12], agent: hand, 
 
 async def test_an_agent_never_has_more_than_its_instances(crew: Bench) -> None:
     """A pool of two keeps its own limit while others use the rest of the places."""
-    crew.simulator.script([], ttft=1)
+    crew.simulator.script([], ttft=3)
     run = await crew.start("""
 max_concurrency: 6
 tasks:
@@ -225,7 +225,7 @@ async def test_edges_decide_after_a_timeout(crew: Bench, policy: str, runs: bool
 async def test_an_answer_reaches_its_dependant_as_data(crew: Bench) -> None:
     """In a document of its own, never in the instructions."""
     crew.simulator.script([rule("first", {"answer": "the walrus sings"})])
-    run = await crew.start(PAIR.replace("POLICY", "require"))
+    run = await crew.start(PAIR.replace("POLICY", "require").replace("3s", "20s"))
 
     await run.report()
 
@@ -465,10 +465,10 @@ async def test_an_id_belongs_to_its_plan(crew: Bench) -> None:
 
 async def test_a_paused_run_makes_no_call(crew: Bench) -> None:
     """Once the pause is acknowledged nothing new is called; the call at work finishes, and is kept."""
-    crew.simulator.script([{"when": {"nth": 1}, "then": {"ttft": 6}}])  # so long that the pause comes before its end
+    crew.simulator.script([{"when": {"nth": 1}, "then": {"ttft": 15}}])  # so long that the pause comes before its end
     run = await crew.start("""
 max_concurrency: 1
-tasks: [{id: t, for_each: [1, 2, 3], agent: hand, prompt: Work.}]
+tasks: [{id: t, for_each: [1, 2, 3], agent: hand, prompt: Work., timeout: 60s}]
 """)
     await crew.simulator.until(lambda: crew.simulator.calls() == 1)
 
@@ -493,8 +493,8 @@ tasks: [{id: t, for_each: [1, 2, 3], agent: hand, prompt: Work.}]
 
 async def test_a_pause_holds_at_the_door(crew: Bench) -> None:
     """An attempt that was to follow a failed one is not made in a pause, and is not lost by it."""
-    crew.simulator.script([rule("a", {"fault": "overloaded", "retry_after": 6}, nth=1)])
-    run = await crew.start("tasks: [{id: a, agent: hand, prompt: Go.}]")
+    crew.simulator.script([rule("a", {"fault": "overloaded", "retry_after": 15}, nth=1)])
+    run = await crew.start("tasks: [{id: a, agent: hand, prompt: Go., timeout: 60s}]")
     await crew.simulator.until(lambda: crew.simulator.calls() == 1)
 
     await run.client.pause(run.id, by="a test")

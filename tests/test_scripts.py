@@ -99,14 +99,14 @@ async def test_what_only_the_simulator_can_see_is_told_in_its_words(simulator: S
 async def test_a_simulator_that_does_not_answer_is_named_with_the_remedy() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"  # nobody else gets it meanwhile, and nobody listens
 
-    for address in (url, None):
-        with pytest.raises(Refusal) as refused:
-            await follow_script(address, "brief", ANSWERS, STARTER)
+        for address in (url, None):
+            with pytest.raises(Refusal) as refused:
+                await follow_script(address, "brief", ANSWERS, STARTER)
 
-        assert f"See {STARTER} up." in str(refused.value)
-        assert refused.value.exit is Exit.CANNOT
+            assert f"See {STARTER} up." in str(refused.value)
+            assert refused.value.exit is Exit.CANNOT
 
 
 def test_a_live_run_takes_no_script() -> None:

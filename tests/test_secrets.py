@@ -25,6 +25,14 @@ tasks:
   - {id: second, agent: writer, needs: [first], approval: {ask: "canaryaskzq7?"}, prompt: "canarypromptzq7"}
 """
 
+LISTED = """
+name: listed
+defaults: {agent: writer}
+tasks:
+  - {id: list, prompt: List them.}
+  - {id: t, for_each: {from: list}, prompt: "Write of {{ item }}.", approval: {ask: "May {{ item }} go?"}}
+"""
+
 NOTE = "canarynotezq7"
 
 
@@ -123,6 +131,59 @@ async def test_a_key_is_changed_while_a_run_waits(home: Home, tmp_path: Path) ->
     assert f"on: key {used[1]} encrypts; {used[0]} decrypts" in told.stdout
     assert old not in told.stdout
     assert new not in told.stdout
+
+
+async def test_no_word_of_a_list_that_a_task_makes_is_where_ids_and_questions_are(home: Home, tmp_path: Path) -> None:
+    """Without a key, too: its items are in no id, event, record, log or attribute. Who is asked about one reads it."""
+    listed = tmp_path / "listed.yaml"
+    listed.write_text(LISTED)
+    assert (await home.starter("up")).code == 0
+    home.script(
+        {"when": {"task": "list"}, "then": {"answer": json.dumps({"items": ["canary secret zq7", "canaryotherzq7"]})}},
+        {"then": {"answer": "canaryanswerzq7"}},
+    )
+    assert (await home.starter("submit", str(listed), "--id", "listed")).code == 0
+    waiting: list[str] = []
+    while len(waiting) < 2:
+        document = json.loads((await home.starter("status", "listed", "--json")).stdout)
+        waiting = [task["id"] for task in document["tasks"] if task["status"] == "WAITING"]
+    assert waiting == ["t[1]", "t[2]"]
+
+    asked = (await home.starter("status", "listed", "t[1]")).stdout
+    while_asked = [await home.starter(*words) for words in (("status", "listed"), ("events", "listed", "--json"))]
+    answers = [await home.starter(verb, "listed", task) for verb, task in (("approve", "t[1]"), ("reject", "t[2]"))]
+    assert (await home.starter("result", "listed", "--wait")).code == 3  # degraded: one is rejected
+    told = [
+        await home.starter(*words, "listed", *more)
+        for words, more in ((("events",), ["--json"]), (("audit", "show"), ["--json"]), (("audit", "export"), []))
+    ]
+    program = """
+import asyncio, sys
+from pathlib import Path
+from runtime import connect, leave, load_settings
+
+async def main(home):
+    client = await connect(load_settings(Path(home)))
+    ids = set()
+    while not {"listed", "listed/list", "listed/t[1]"} <= ids:  # the list may be a moment behind
+        ids = {found.id async for found in client.list_workflows()}
+    async for found in client.list_workflows():
+        print(found.id, found.typed_search_attributes, await found.memo())
+
+asyncio.run(main(sys.argv[1]))
+leave(0)
+"""
+    told.append(await run([sys.executable, "-c", program, str(home.folder)], {"PYTHONPATH": str(ROOT)}))
+
+    assert "This task waits for your approval: May canary secret zq7 go?" in asked
+    assert [answer.code for answer in answers] == [0, 0]
+    assert [one.code for one in told] == [0] * 4, told
+    for one in *while_asked, *answers, *told:
+        assert "t[1]" in one.stdout + one.stderr or "t[2]" in one.stdout + one.stderr
+        assert "zq7" not in one.stdout + one.stderr
+    assert "May (item) go?" in while_asked[0].stdout
+    having = {name for name, content in files_of(home.folder).items() if b"zq7" in content}
+    assert {name.split("/", 2)[1] for name in having if not name.startswith("temporal.db")} == {"artifacts"}, having
 
 
 async def test_a_wrong_or_missing_key_is_one_sentence(home: Home, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ async def test_what_a_person_gave_as_the_reason_of_a_terminate_is_told(crew: Ben
     await crew.simulator.until(lambda: crew.simulator.in_flight == 1)
     await run.handle.terminate(reason="we moved out")
 
-    picture = await run.client.picture(run.id)
+    picture = await run.until(lambda picture: picture.tasks["a"].error is not None)
 
     error = picture.tasks["a"].error
     assert picture.status is RunStatus.CANCELLED

@@ -102,3 +102,10 @@ def test_an_event_that_only_a_newer_version_knows_is_told_all_the_same() -> None
     line = event_line(Event(number=7, type="moon.rose", time=START, task="a", data={"phase": "full"}), run="night-1")
 
     assert line.split(maxsplit=2)[2].split() == ["night-1", "7", "moon.rose", "a", "phase", "full"]
+
+
+def test_what_has_no_number_shows_none() -> None:
+    """As a call that only the ledger knows: it is not chained, and a 0 would look like a place in the trail."""
+    numbered, beside = (event_line(Event(number=n, type=EventType.TASK_READY, time=START, task="a")) for n in (7, 0))
+    assert " 7  task.ready" in numbered
+    assert beside == numbered.replace("7  task.ready", "   task.ready")

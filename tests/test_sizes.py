@@ -13,7 +13,7 @@ import pytest
 from conftest import Bench, Run, eventually
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType as HistoryEvent
-from temporalio.api.enums.v1 import WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import TimeoutType, WorkflowTaskFailedCause
 from temporalio.api.history.v1 import HistoryEvent as Recorded
 from temporalio.testing import ActivityEnvironment
 
@@ -180,7 +180,7 @@ defaults: {agent: hand}
 tasks:
   - {id: list, prompt: List them.}
 """
-FAN = """  - {id: NAME, for_each: {from: list, max: 500}, prompt: "Look at {{ item }}."}
+FAN = """  - {id: NAME, for_each: {from: list, max: 500, label: item}, prompt: "Look at {{ item }}."}
 """
 VIEW = """  - {id: NAME, needs: [NEEDS], prompt: Of all of them.}
 """
@@ -237,10 +237,16 @@ async def test_ten_thousand_tasks_are_taken_in_at_once(bench: Bench, monkeypatch
 
     assert max(payload_sizes(history[0])) < PAYLOAD_LIMIT
     troubles = {HistoryEvent.EVENT_TYPE_WORKFLOW_TASK_FAILED, HistoryEvent.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT}
-    failed = [event for event in history if event.event_type in troubles]
+    failed = [event for event in history if event.event_type in troubles and not was_not_taken(event)]
     ended_by_the_test = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND
     assert not [event for event in failed if event.workflow_task_failed_event_attributes.cause != ended_by_the_test]
     assert max(size for event in history for size in payload_sizes(event)) < PAYLOAD_LIMIT
+
+
+def was_not_taken(event: Recorded) -> bool:
+    """Whether a step was not taken by the worker that knows the run: a busy machine hands it to any, once more."""
+    timeout = event.workflow_task_timed_out_event_attributes.timeout_type
+    return timeout == TimeoutType.TIMEOUT_TYPE_SCHEDULE_TO_START
 
 
 @pytest.mark.parametrize(("tasks", "ended", "seconds"), [(1000, None, 10), (1001, 250, 30)])

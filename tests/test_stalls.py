@@ -61,6 +61,11 @@ async def found(run: Run, picture: Picture, cause: Cause) -> Stall:
     return stall
 
 
+async def is_polled(bench: Bench) -> bool:
+    """Whether somebody takes runs: from then on it is not for want of a worker that one stands still."""
+    return bool(await pollers_on(bench.temporal, bench.queue))
+
+
 def compute(seconds: float) -> None:
     """Be busy for so long."""
     end = time.perf_counter() + seconds
@@ -86,6 +91,7 @@ class Toy:
         """A worker that has these instead of ours, and a run that it takes."""
         bench = self._bench
         async with self.worker(*workflows, **options):
+            await eventually(partial(is_polled, bench))
             run = f"toy-{uuid.uuid4().hex[:8]}"
             await bench.temporal.start_workflow(
                 "SupervisorWorkflow", id=run, task_queue=bench.queue, task_timeout=task_timeout
@@ -268,23 +274,26 @@ async def test_no_worker_at_all(bench: Bench) -> None:
     run = await bench.start(ONE)
     picture = await bench.client.glance(run.id)
 
-    stall = await seen(run, picture)
+    stall = await found(run, picture, Cause.NO_WORKER)
 
-    assert stall is not None
-    assert (stall.task, stall.cause, stall.do) == (None, Cause.NO_WORKER, "up")
+    assert (stall.task, stall.do) == (None, "up")
     assert bench.queue in stall.what
     assert await seen(run, picture, later=timedelta(0)) is None, "a worker may be on its way"
 
 
-async def test_the_worker_of_a_task_has_gone(bench: Bench) -> None:
-    """The supervisor has nothing to do: it is the task that nobody does."""
-    bench.simulator.script([{"when": {"contains": "Go."}, "then": HANG}])
-    async with bench.worker(grace=timedelta(0)):
-        run = await bench.start(ONE)
-        await bench.simulator.until(lambda: bench.simulator.in_flight == 1)
-        picture = await run.until(lambda picture: bool(picture.of(TaskStatus.RUNNING)))
+@workflow.defn(name="TaskWorkflow")
+class Call:
+    """Waits for whoever makes its call."""
 
-    stall = await found(run, picture, Cause.NO_WORKER)
+    @workflow.run
+    async def run(self) -> None:
+        await workflow.execute_activity("run_agent_task", start_to_close_timeout=timedelta(minutes=1))
+
+
+async def test_nobody_makes_the_call_of_a_task(toy: Toy) -> None:
+    """The supervisor has nothing to do: it is the task that nobody does."""
+    async with toy.at_work(Parent, Call) as run:
+        stall = await found(run, toy.picture(run, (EventType.TASK_STARTED, "only")), Cause.NO_WORKER)
 
     assert (stall.task, stall.do) == ("only", "up")
 
@@ -298,6 +307,7 @@ async def test_nobody_writes_the_events(bench: Bench) -> None:
         workflow_runner=unversioned_runner(),
     )
     async with worker:
+        await eventually(partial(is_polled, bench))
         run = await bench.start(ONE)
         picture = await bench.client.glance(run.id)
 
@@ -440,7 +450,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_every_screen_tells_of_a_stall(bench: Bench, tmp_path: Path) -> None:
     run = await bench.start(ONE)
 
-    picture = await bench.client.picture(run.id)
+    picture = await run.until(lambda picture: picture.stall is not None)
     (entry,) = await run_list(bench.client, since=timedelta(0))
     findings = [finding async for finding in runs_go_on(bench.temporal, str(tmp_path / "store"), "./starter.py")]
 

@@ -93,7 +93,7 @@ async def test_a_slow_network_is_no_dead_worker(bench: Bench) -> None:
     async with link.serve() as address:
         direct, bench.temporal = bench.temporal, await dial(address)
         async with bench.worker():
-            link.slow(4_000)
+            link.slow(8_000)
             run = await bench.start(PLAN)
             run = Run(run.id, run.client, direct)
 
@@ -126,12 +126,12 @@ max_concurrency: 4
 defaults: {agent: hand, attempts: 1}
 tasks:
   - {id: walled, prompt: Go.}
-  - {id: asked, prompt: Go., approval: {expires: 8s}}
-  - {id: agreed, prompt: Go., approval: {expires: 8s, on_expiry: approve}}
-  - {id: due, prompt: Go., approval: {}, deadline: 8s}
+  - {id: asked, prompt: Go., approval: {expires: 20s}}
+  - {id: agreed, prompt: Go., approval: {expires: 20s, on_expiry: approve}}
+  - {id: due, prompt: Go., approval: {}, deadline: 20s}
 """
 LATE = """
-deadline: 8s
+deadline: 20s
 defaults: {agent: hand}
 tasks: [{id: hung, prompt: Hang.}, {id: never, prompt: Go., needs: [hung]}]
 """
@@ -147,18 +147,19 @@ async def test_a_machine_that_slept_past_all_deadlines(home: Home) -> None:
     await home.up()
     simulator.script(
         [
-            {"when": {"task": "walled", "nth": 1}, "then": {"fault": "rate_limit", "retry_after": 8}},
+            {"when": {"task": "walled", "nth": 1}, "then": {"fault": "rate_limit", "retry_after": 20}},
             {"when": {"contains": "Hang."}, "then": {"fault": "hang_before_headers"}},
         ]
     )
-    runs = [await home.submit(OVERDUE), await home.submit(LATE)]
-    await simulator.until(lambda: simulator.calls("hung") == simulator.calls("walled") == 1)
-    await eventually(partial(is_told, runs[0], EventType.QUOTA_WALL))
+    last = await home.submit(LATE)
+    await simulator.until(lambda: simulator.calls("hung") == 1)  # once there is a wall, it would wait there
+    first = await home.submit(OVERDUE)
+    await eventually(partial(is_told, first, EventType.QUOTA_WALL))
 
     await home.kill(Worker(home.settings.home, Mode.SIMULATED), Server(home.settings.home))
-    await asyncio.sleep(8)  # the fault itself
+    await asyncio.sleep(20)  # the fault itself
     await home.up()
-    overdue, late = [await run.report() for run in runs]
+    overdue, late = await first.report(), await last.report()
 
     ends = {task.id: task.status for task in overdue.tasks}
     assert ends == {
@@ -172,7 +173,7 @@ async def test_a_machine_that_slept_past_all_deadlines(home: Home) -> None:
         "hung": TaskStatus.TIMED_OUT,
         "never": TaskStatus.NOT_STARTED,
     }
-    told = Counter((event.type, event.task) for event in await runs[0].events())
+    told = Counter((event.type, event.task) for event in await first.events())
     once = {
         (EventType.QUOTA_CLEARED, None),
         (EventType.APPROVAL_EXPIRED, "asked"),

@@ -8,7 +8,7 @@ from asyncio.subprocess import PIPE, STDOUT
 from collections import Counter
 
 import pytest
-from conftest import Bench, Run, eventually
+from conftest import Bench, Run, answer_to, eventually
 from temporalio.api.enums.v1 import EventType as HistoryEvent
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
@@ -181,6 +181,7 @@ tasks:
 """
     )
     await run.until(lambda picture: picture.status is RunStatus.WAITING)
+    await run.written()
     before = len(await run.events())
 
     with pytest.raises(SteeringRefused, match=words):
@@ -202,7 +203,7 @@ async def test_a_wrong_input_is_refused_and_stalls_nothing(crew: Bench, input: o
     await asked(run)
 
     with pytest.raises(WorkflowUpdateFailedError):
-        await run.handle.execute_update("approve", input)
+        await answer_to(run.handle, "approve", input)
 
     await run.client.approve(run.id, ["hold"], by="ann")
     assert (await run.report()).status is RunStatus.COMPLETED
@@ -220,11 +221,12 @@ tasks: [{id: bad, prompt: Go.}, {id: hold, prompt: Go., approval: true}]
     await run.until(lambda picture: picture.census.failed == 1)
 
     with pytest.raises(WorkflowUpdateFailedError):
-        await run.handle.execute_update("retry", {"task": ["hold"]})
+        await answer_to(run.handle, "retry", {"task": ["hold"]})
 
-    assert (await run.client.picture(run.id)).census.failed == 1
+    await run.until(lambda picture: picture.census.failed == 1)
     await run.client.cancel(run.id)
     await run.closed()
+    assert crew.simulator.calls("bad") == 1
 
 
 # --- as Temporal's own command sends it ---
@@ -291,7 +293,7 @@ tasks:
     change = TaskSteering(tasks=("hold",), by="ann")
 
     async def send() -> Steered:
-        answer: Steered = await run.handle.execute_update("approve", change, id="once", result_type=Steered)
+        answer: Steered = await answer_to(run.handle, "approve", change, id="once", result_type=Steered)
         return answer
 
     first = await send()
@@ -299,7 +301,7 @@ tasks:
     assert len(await run.chain()) > 1
     again = await send()
     with pytest.raises(WorkflowUpdateFailedError) as refused:
-        await run.handle.execute_update("approve", change, id="twice")
+        await answer_to(run.handle, "approve", change, id="twice")
     await run.client.approve(run.id, ["last"], by="ann")
     report = await run.report()
 
@@ -319,7 +321,7 @@ async def test_a_change_that_comes_with_the_start_is_not_lost(bench: Bench) -> N
     await run.handle.describe()  # a round trip: the change is there before the worker is
     async with bench.worker():
         await sent
-        assert (await run.client.picture(run.id)).status is RunStatus.PAUSED
+        await run.until(lambda picture: picture.status is RunStatus.PAUSED)
         assert bench.simulator.calls() == 0
         await run.client.resume(run.id, by="ann")
         report = await run.report()

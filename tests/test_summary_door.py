@@ -111,6 +111,20 @@ async def test_where_there_is_none_that_fits_the_summarizer_makes_one(
     assert outcome.attempts == 1
 
 
+@pytest.mark.parametrize("usage", [{"output_tokens": -5}, {"output_tokens": 10**12}, None], ids=str)
+async def test_a_summary_of_which_is_not_told_what_it_cost_counts_at_its_worst_case(
+    simulator: Simulator, door: Doorway, usage: dict[str, Any] | None
+) -> None:
+    script(simulator, BARE, {"answer": SHORT, "usage": usage})
+
+    outcome = await door.answered()
+
+    (aside,) = outcome.aside
+    limits = [entry.max_tokens for entry in simulator.log if entry.model == OPUS]
+    assert [aside.usage.output] == limits
+    assert outcome.usage == billed(simulator, HAIKU)
+
+
 async def test_a_text_that_was_whole_before_the_cut_counts(simulator: Simulator, store: Store) -> None:
     """The summary was cut at max_tokens, and nothing else: another one is made, and the answer is not paid again."""
     room = len(LONG) // 4 + 12  # up to somewhere in the summary

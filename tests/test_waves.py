@@ -78,7 +78,7 @@ tasks:
 
 
 async def test_a_task_at_a_wall_leaves_its_wave_and_comes_with_a_later_one(crew: Bench) -> None:
-    crew.simulator.script([{"when": {"task": "walled", "nth": 1}, "then": {"fault": "rate_limit", "retry_after": 2}}])
+    crew.simulator.script([{"when": {"task": "walled", "nth": 1}, "then": {"fault": "rate_limit", "retry_after": 8}}])
     run = await crew.start(
         """
 mode: waves
@@ -115,6 +115,7 @@ tasks:
 """)
 
     await run.until(lambda picture: picture.status is RunStatus.WAITING)
+    await run.written()
     before = await waves(run)
     await run.client.approve(run.id, ["asks"], by="ann")
     report = await run.report()

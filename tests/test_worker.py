@@ -49,8 +49,10 @@ async def test_a_worker_answers_and_drains(home: Home, tmp_path: Path, where: st
 
         assert await health(port) == (503, "draining")
         assert await worker.process.wait() == 0
-    events = [line["event"] for line in worker.lines()]
+    told = [line["event"] for line in worker.lines() if line["event"].startswith(("worker_", "run_", "task_"))]
+    events = [*dict.fromkeys(told)]  # the start is told again where a busy machine had its step done again
     assert events == ["worker_started", "run_started", "worker_draining", "task_answered", "worker_stopped"]
+    assert told.count("task_answered") == 1
     async with home.worker():
         assert (await home.ended(run))["status"] == "COMPLETED"
     assert len(home.calls()) == 1

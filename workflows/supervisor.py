@@ -17,6 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.contract import CLOSE_RUN, MESSAGE_LIMIT, CloseReply, CloseRequest, control_queue
     from domain import carrying, large, purse
     from domain.amendments import Amendment
+    from domain.cancelling import canceller
     from domain.course import Course
     from domain.growths import Growth
     from domain.leaflet import task_details
@@ -47,6 +48,9 @@ And since which a run starts no more tasks than the server keeps up with."""
 SINCE_0_7 = "steps of 0.7.0"
 """The patch since which a cancel does not interrupt the writing of events."""
 
+SINCE_0_8 = "steps of 0.8.0"
+"""The patch since which a plan inside the plan keeps its places and its money between its steps, until it has ended."""
+
 Fact = Callable[[Progress, datetime], Step]
 """Something that happened, as the step it makes of any progress."""
 
@@ -69,6 +73,7 @@ class SupervisorWorkflow(Helm):
             plan_ref=input.plan_ref,
             before_0_4=not workflow.patched(SINCE_0_4),
             before_0_6=not workflow.patched(SINCE_0_6),
+            before_0_8=not workflow.patched(SINCE_0_8),
         )
         self.requests = Requests(self._course.chart)
         self._progress = carrying.unpacked(input.outline, input.progress) or Progress()
@@ -271,7 +276,8 @@ class SupervisorWorkflow(Helm):
             self._apply_facts()
         if not self._finished:
             self._finished = True
-            self._take(self._course.finish(self._progress, workflow.now()))
+            by = canceller(workflow.cancellation_reason())
+            self._take(self._course.finish(self._progress, workflow.now(), by))
         self._window.tell(self._progress)
         await self._journal.write_all()
         reply = await workflow.execute_activity(
@@ -300,7 +306,8 @@ class SupervisorWorkflow(Helm):
         """Stop what is at work, keep what has ended, and say so. A run whose last task had ended is not cancelled."""
         self._apply_facts()
         if not self._course.is_over(self._progress):
-            self._take(self._course.cancel(self._progress, workflow.now()))
+            by = canceller(workflow.cancellation_reason())
+            self._take(self._course.cancel(self._progress, workflow.now(), by))
             self._window.tell(self._progress)
             await self._children.stop()
             self._apply_facts()

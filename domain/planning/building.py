@@ -100,7 +100,7 @@ class Builder:
             source=awaits.source,
             most=awaits.most,
             at_once=awaits.at_once,
-            numbered=awaits.label == "number",
+            numbered=awaits.label != "item",
             ask=tuple(ask) if len(ask) > 1 else (),
         )
         prompt, approval = templates.left_open(checked.prompt, ITEM), self._approval(checked, "(item)")

@@ -149,7 +149,7 @@ def _drafted(plan: Plan, proposal: Proposal) -> dict[str, Task]:
     try:
         text = json.dumps({"tasks": written}, ensure_ascii=False)
         planned = plan_from_text(
-            text, file=FILE, registry=Registry(agents=plan.agents), folder=_NoFolder(), region=plan.region
+            text, file=FILE, registry=Registry.of_run(plan.agents), folder=_NoFolder(), region=plan.region
         )
     except Invalid as invalid:
         raise Refused(_sentence(problem.task, problem.message, problem.hint) for problem in invalid.problems) from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from domain.forms import Filled
@@ -17,7 +17,7 @@ from domain.planning.conditions import check_merge, check_quorum, check_time_lim
 from domain.planning.drafts import Draft, Drafts, written_needs
 from domain.planning.effective import Effective
 from domain.planning.lists import Lists
-from domain.planning.permitting import Permitting
+from domain.planning.permitting import Permitting, Wanted
 from domain.planning.staffing import Choice, Staffing
 from domain.planning.templates import Piece, Scope, Where
 from domain.problems import Located, Problems, quoted
@@ -25,6 +25,9 @@ from domain.tree import Mapping as MappingNode
 from domain.tree import Node, Scalar, Sequence, Source
 
 Sources = dict[str, str]
+
+ADDRESSES = ("http://", "https://")
+"""What begins so among the files of a task is no file of its folder, but wanted from elsewhere: a right of its own."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +92,9 @@ class Checker:
             schema=self._answering.of_task,
         )
         sources: Sources = {}
-        files, places = self._files(draft, sources)
+        files, wanted = self._files(draft, sources)
         choice = self._choice(draft, sources)
-        agent = self._agent(draft, choice, places)
+        agent = self._agent(draft, choice, wanted)
         prompt = self._prompt(draft, scope, sources)
         draft.by_field = {id for piece in prompt if isinstance(piece, Placement) and piece.field for id in piece.tasks}
         self._check_forms(draft)
@@ -131,8 +134,9 @@ class Checker:
             self._problems.add(draft.filled.node, "'agent' or 'capability' is missing", task=draft.id)
         return choice
 
-    def _agent(self, draft: Draft, choice: Choice | None, files: Mapping[str, Located]) -> Agent | None:
-        agent = self._permitting.choose(draft, choice, files, self._tools(draft)) if choice is not None else None
+    def _agent(self, draft: Draft, choice: Choice | None, wanted: Wanted) -> Agent | None:
+        wanted = replace(wanted, tools=self._tools(draft))
+        agent = self._permitting.choose(draft, choice, wanted) if choice is not None else None
         if agent is not None:
             self._staffing.use(agent)
         return agent
@@ -183,16 +187,20 @@ class Checker:
 
         return templates.read(text, scope, complain, where=where)
 
-    def _files(self, draft: Draft, sources: Sources) -> tuple[tuple[File, ...], dict[str, Located]]:
-        """The files of every task of the draft, and where each file is named that one of them has."""
+    def _files(self, draft: Draft, sources: Sources) -> tuple[tuple[File, ...], Wanted]:
+        """The files of every task of the draft, and where each file or address is named that one of them wants."""
         given = self._effective.given(draft, "files")
         sources["files"] = given[1] if given is not None else "built in"
         found: dict[str, File] = {}
         places: dict[str, Located] = {}
+        urls: dict[str, Located] = {}
         for index, pattern in enumerate(given[0].form.files if given is not None else ()):
             at = given[0].at("files", index) if given is not None else draft.filled.node
             try:
                 meant = self._lists.path(pattern, at, draft.id)
+                if meant is not None and meant.casefold().startswith(ADDRESSES):
+                    urls.setdefault(meant, at)
+                    continue
                 for path in self._attachments.matching(meant) if meant is not None else ():
                     found[path] = self._attachments.file(path)
                     places.setdefault(path, at)
@@ -207,7 +215,7 @@ class Checker:
                     self._attachments.file(path)
                 except FolderError as error:
                     self._problems.add(at, f"'for_each': {error}", task=draft.id)
-        return tuple(found.values()), places
+        return tuple(found.values()), Wanted(files=places, urls=urls)
 
     def _check_payload(self, draft: Draft, scope: Scope, sources: Sources) -> None:
         given = self._effective.given(draft, "payload")

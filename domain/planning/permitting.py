@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from domain.models import Agent
 from domain.permits import Needs, Permits
@@ -24,6 +24,7 @@ class Wanted:
 
     files: Mapping[str, Located] = field(default_factory=dict)
     results: Mapping[str, Located] = field(default_factory=dict)
+    urls: Mapping[str, Located] = field(default_factory=dict)
     tools: Mapping[str, Located] = field(default_factory=dict)
 
     def of(self, agent: Agent, region: str | None) -> Needs:
@@ -32,6 +33,7 @@ class Wanted:
             model=agent.model,
             files=tuple(self.files),
             results=tuple(self.results),
+            urls=tuple(self.urls),
             tools=tuple(self.tools),
             region=region,
         )
@@ -40,7 +42,7 @@ class Wanted:
         """Where that is asked for which is refused."""
         scope, _, name = refusal.thing.partition(":")
         if refusal.right is Right.DATA:
-            return (self.files if scope == "files" else self.results).get(name, otherwise)
+            return {"files": self.files, "results": self.results, "urls": self.urls}[scope].get(name, otherwise)
         return self.tools.get(refusal.thing, otherwise) if refusal.right is Right.TOOLS else otherwise
 
 
@@ -56,11 +58,9 @@ class Permitting:
             agents = {agent.called: agent for agent in inner.plan.agents}
             self._makers |= {inner.id(task.id): agents[task.agent] for task in inner.plan.tasks}
 
-    def choose(
-        self, draft: Draft, choice: Choice, files: Mapping[str, Located], tools: Mapping[str, Located]
-    ) -> Agent | None:
+    def choose(self, draft: Draft, choice: Choice, wanted: Wanted) -> Agent | None:
         """The first of those who could do it that may do it. Who comes before a draft must have been chosen before."""
-        wanted = Wanted(files=files, results=self._results(draft), tools=tools)
+        wanted = replace(wanted, results=self._results(draft))
         found: list[list[Refusal]] = []
         agent: Agent | None = None
         for one in choice.agents:  # most often the first will do, and a plan may have ten thousand tasks
@@ -69,8 +69,7 @@ class Permitting:
                 agent = one
                 break
         if agent is not None:
-            if tools:
-                self._problems.add(next(iter(tools.values())), "'tools' is not supported yet", task=draft.id)
+            self._say_what_is_not_there_yet(draft, wanted)
         elif len(choice.agents) > 1:
             self._say_that_nobody_may(draft, choice, found)
         elif choice.agents:
@@ -79,6 +78,14 @@ class Permitting:
         if agent is not None:
             self._makers.update(dict.fromkeys(draft.ids, agent))
         return agent
+
+    def _say_what_is_not_there_yet(self, draft: Draft, wanted: Wanted) -> None:
+        """Report what its agent has a right to, and nobody can give it."""
+        for at in [*wanted.tools.values()][:1]:
+            self._problems.add(at, "'tools' is not supported yet", task=draft.id)
+        for at in [*wanted.urls.values()][:1]:
+            message, hint = "'files': an address is not supported yet", "save it as a file beside the plan"
+            self._problems.add(at, message, task=draft.id, hint=hint)
 
     def check_rest(self, passing: Passing, summarizer: Agent | None) -> None:
         """Report what can be looked at only when everybody was chosen: plans inside the plan, and summaries."""
@@ -134,6 +141,9 @@ class Permitting:
             for id in self._drafts.lookup(name) or ():
                 if (maker := self._makers.get(id)) is not None:
                     found.setdefault(maker.name, at)
+        awaits = draft.awaits  # each item is a part of the answer that has the list
+        if awaits is not None and (maker := self._makers.get(awaits.source)) is not None:
+            found.setdefault(maker.name, draft.filled.at("for_each", "from"))
         return found
 
     def _report(self, draft: Draft, refused: Iterable[Refusal], wanted: Wanted, otherwise: Located) -> None:

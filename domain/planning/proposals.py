@@ -252,7 +252,7 @@ def _planned(plan: Plan, goal: Goal, text: str, params: Mapping[str, str]) -> Pl
     """The tasks of a proposal, judged as a file is, with all that is settled by the run."""
     pinned = {agent.label: agent for agent in plan.agents}
     planners = {task.agent for task in plan.tasks if (task.schema_ or {}).get("title") == TITLE}
-    registry = Registry(agents=tuple(agent for agent in plan.agents if agent.called not in planners))
+    registry = Registry.of_run([agent for agent in plan.agents if agent.called not in planners])
     try:
         planned = plan_from_text(
             text,

@@ -123,8 +123,8 @@ class Staffing:
         if agent.name not in self._meant:
             self._meant[agent.name] = self._registry.get(agent.name)
         is_meant = self._meant[agent.name] is agent
-        given = self._registry.admission.register.of(agent).roles
-        return agent.model_copy(update={"alias": None if is_meant else agent.label, "given": given})
+        alias = None if is_meant else agent.label
+        return agent.model_copy(update={"alias": alias, "given": self._registry.given(agent)})
 
     def use(self, agent: Agent) -> None:
         """Remember that a task of the plan is done by this agent."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Annotated
@@ -13,14 +14,11 @@ from domain.models import Unsaid, Value
 from domain.quota import buckets, window
 from domain.quota.day import Day, Till, lowest
 from domain.quota.lane import Lane, Ticket
-from domain.quota.terms import MEASURES, Terms, minus
+from domain.quota.terms import MEASURES, Amounts, Terms, minus
 from domain.quota.words import NO_LANE, Ask, Call, Grant, LaneReport, LaneWord, Obstacle
 
 SILENT = timedelta(seconds=15)
 """A process that said nothing for so long holds nothing any more: it is gone, or will begin anew."""
-
-JUMP = timedelta(seconds=1)
-"""What the server's clock is ahead of a process's own, at once, when it has jumped. Less is a slow way to the bank."""
 
 FORGOTTEN = timedelta(minutes=10)
 """After so long what a process had returned is forgotten too: the buckets are full by then."""
@@ -41,8 +39,9 @@ POOL_SOON, POOL_AGAIN = 1.0, 5.0
 """Seconds after which a task whose agent is busy comes again: soon at first, since the end of the call before may not
 have been told yet; later as often as it has waited."""
 
-POOL_TICKET = timedelta(seconds=30)
-"""How long a run keeps its turn at an agent that was busy: its task comes again through its supervisor."""
+POOL_TICKET = timedelta(seconds=POOL_AGAIN + 7)
+"""How long a run keeps its turn at an agent that was busy: its task comes again through its supervisor, which takes a
+while on a busy machine. One that was paused or cancelled meanwhile, or waits for tokens, keeps others no longer."""
 
 LEASE_FROM = 20
 """An agent with so much room is not asked for one by one."""
@@ -72,6 +71,12 @@ class Worker(Value):
     """Of those that wait: how many of which run."""
     daily: Annotated[Decimal | None, Unsaid] = None
     """What its settings allow for a day."""
+    heard: Annotated[float | None, Field(exclude_if=lambda heard: heard is None)] = None
+    """What the bank's `elapsed` was at its last word. None: an earlier release took it down."""
+    quiet: Annotated[float, Unsaid] = 0.0
+    """Seconds for which it has surely said nothing."""
+    drawn: Annotated[dict[str, Amounts], Unsaid] = Field(default_factory=dict)
+    """By class: all that had been drawn by then. What is more was drawn since, by others."""
 
 
 class Turn(Value):
@@ -86,8 +91,12 @@ class Bank(Value):
 
     terms: Terms = Terms()
     at: datetime | None = None
+    """The server's clock at the last draw: it may jump, so it tells when something was, and not how long ago."""
+    elapsed: Annotated[float, Unsaid] = 0.0
+    """Seconds that have passed for sure since the bank began: those that processes have seen on their own clocks."""
     lanes: dict[str, Lane] = Field(default_factory=dict)
     workers: dict[str, Worker] = Field(default_factory=dict)
+    """In the order of their last words."""
     turns: dict[str, dict[str, Turn]] = Field(default_factory=dict)
     """By agent: the runs that wait for an instance, in the order of their coming."""
     days: dict[str, Day] = Field(default_factory=dict)
@@ -115,66 +124,111 @@ def stands_still(bank: Bank, ask: Ask, now: datetime) -> bool:
     return known is not None and now <= known.seen and ask.clock - known.clock > STILL
 
 
-def flying(bank: Bank, lane: str, now: datetime, *, but: str | None = None) -> int:
+def live(bank: Bank, *, later: float = 0.0) -> dict[str, Worker]:
+    """The processes that are there, so many seconds after the last draw."""
+    silent = SILENT.total_seconds() - later
+    return {name: worker for name, worker in bank.workers.items() if _quiet(bank, worker) <= silent}
+
+
+def flying(workers: Mapping[str, Worker], lane: str, *, but: str | None = None) -> int:
     """How many calls of a class are under way."""
-    return sum(
-        worker.lanes[lane].flying
-        for name, worker in bank.workers.items()
-        if name != but and lane in worker.lanes and now - worker.seen <= SILENT
-    )
+    return sum(worker.lanes[lane].flying for name, worker in workers.items() if name != but and lane in worker.lanes)
 
 
-def held(bank: Bank, agent: str, now: datetime, *, but: str | None = None) -> int:
+def held(workers: Mapping[str, Worker], agent: str, *, but: str | None = None) -> int:
     """How many times an agent is at work, or promised."""
     return sum(
-        max(worker.pools.get(agent, 0), worker.leases.get(agent, 0))
-        for name, worker in bank.workers.items()
-        if name != but and now - worker.seen <= SILENT
+        max(worker.pools.get(agent, 0), worker.leases.get(agent, 0)) for name, worker in workers.items() if name != but
     )
 
 
-def cap_of(bank: Bank, now: datetime) -> Decimal | None:
+def cap_of(workers: Mapping[str, Worker]) -> Decimal | None:
     """What a day may cost: the least that a process says which is there."""
-    return lowest(worker.daily for worker in bank.workers.values() if now - worker.seen <= SILENT)
+    return lowest(worker.daily for worker in workers.values())
+
+
+def _quiet(bank: Bank, worker: Worker) -> float:
+    """Seconds for which a process has surely said nothing."""
+    if worker.heard is not None or bank.at is None:
+        return worker.quiet
+    return (bank.at - worker.seen).total_seconds()
+
+
+def _heard(bank: Bank, worker: Worker) -> float:
+    """When a process has spoken last, in seconds of the bank."""
+    return worker.heard if worker.heard is not None else bank.elapsed - _quiet(bank, worker)
+
+
+def _passed(bank: Bank, ask: Ask, now: datetime) -> float:
+    """Seconds that have passed since the last draw, by the clock of the process that asks.
+
+    Of one that the bank does not know there is only the server's clock, and that may have jumped: it vouches for none.
+    """
+    known = bank.workers.get(ask.worker)
+    if known is None or bank.at is None:
+        return 0.0
+    seen = _heard(bank, known) + ask.clock - known.clock
+    told = ask.elapsed if ask.elapsed is not None else bank.elapsed + (now - bank.at).total_seconds()
+    return max(0.0, min(seen, told) - bank.elapsed)
+
+
+def _aged(bank: Bank, passed: float, since: Collection[str]) -> Bank:
+    """The bank after so much time. When in it these have spoken nobody knows: perhaps just now."""
+
+    def aged(name: str, worker: Worker) -> Worker:
+        quiet = _quiet(bank, worker) + (0.0 if name in since else passed)
+        return worker.model_copy(update={"heard": _heard(bank, worker), "quiet": quiet})
+
+    workers = {name: aged(name, worker) for name, worker in bank.workers.items()}
+    return bank.model_copy(update={"elapsed": bank.elapsed + passed, "workers": workers})
+
+
+def _since(bank: Bank, worker: str) -> set[str]:
+    """The processes that have spoken since the last word of this one."""
+    order = [*bank.workers]
+    return {*order[order.index(worker) + 1 :]} if worker in bank.workers else {*order}
 
 
 class _Teller:
     """One draw, step by step, on copies of what changes."""
 
     def __init__(self, bank: Bank, ask: Ask, known: Worker | None, now: datetime) -> None:
-        self.bank, self.ask, self.known, self.now = bank, ask, known, now
+        self.ask, self.known, self.now = ask, known, now
+        self.passed, self.since = _passed(bank, ask, now), _since(bank, ask.worker)
+        self.bank = _aged(bank, self.passed, self.since)
         self.lanes = dict(bank.lanes)
         self.turns = {agent: _fresh(turns, now) for agent, turns in bank.turns.items()}
-        self.live = {name: worker for name, worker in bank.workers.items() if now - worker.seen <= SILENT}
+        self.live = live(self.bank)
+        self.present = {name: worker for name, worker in self.live.items() if now - worker.seen <= SILENT}
+        """Who is silent by neither clock. Their calls count in a window, and their word on the money of a day counts:
+        no limits of the provider, which must not wait for the word of a process that is the only one left."""
         self.headroom = ask.terms.headroom
         self.pools = Counter(ask.pools)
         self.granted: Counter[str] = Counter()
         others = {name: worker for name, worker in self.live.items() if name != ask.worker}
-        cap = lowest([ask.terms.daily, *(worker.daily for worker in others.values())])
+        cap = lowest([ask.terms.daily, *(self.present[name].daily for name in others if name in self.present)])
         self.till = Till(bank.days, ask, cap=cap, live=others, now=now)
 
     # What is heard
 
     def hear(self) -> None:
         """Let time pass, and take in what the process has to say."""
-        passed = self._passed()
         for name in {*self.lanes, *self.ask.lanes, *(call.lane for call in self.ask.calls)} - {NO_LANE}:
-            begun = self.lanes.get(name) or Lane(window=window.FIRST, wide=window.OPEN)
-            lane = buckets.later(begun, passed, self.headroom, self.now)
+            lane = self.lanes.get(name) or Lane(window=window.FIRST, wide=window.OPEN)
+            lane = buckets.dated(lane, self.passed, worker=self.ask.worker, own=self._own(), unsure=self.since)
+            lane = buckets.later(lane, self.passed, self.headroom, self.now, unsure=self._drawn_since(name, lane))
             lane = buckets.limited(lane, self.ask.terms.limits_for(name))
             tickets = {who: it for who, it in lane.tickets.items() if self.now - it.seen <= TICKET}
             lane = lane.model_copy(update={"tickets": tickets})
             self.lanes[name] = self._told(name, lane, self.ask.lanes.get(name))
 
-    def _passed(self) -> float:
-        """Seconds since the last draw. The server's clock may jump; that of the process tells what it should show."""
-        if self.bank.at is None:
-            return 0.0
-        now = self.now
-        if self.known is not None:
-            expected = self.known.seen + timedelta(seconds=self.ask.clock - self.known.clock)
-            now = expected if now - expected > JUMP else now
-        return max(0.0, (now - self.bank.at).total_seconds())
+    def _own(self) -> float:
+        """Seconds since the last word of the process that asks, by its own clock."""
+        return 0.0 if self.known is None else max(self.passed, self.ask.clock - self.known.clock)
+
+    def _drawn_since(self, name: str, lane: Lane) -> Amounts:
+        """What others have drawn since the last word of the process that asks."""
+        return minus(lane.drawn, self.known.drawn.get(name, {}) if self.known is not None else {})
 
     def _told(self, name: str, lane: Lane, report: LaneReport | None) -> Lane:
         if report is None:
@@ -182,7 +236,7 @@ class _Teller:
         before = self.known.lanes.get(name) if self.known is not None else None
         before = before or (LaneReport() if self.known is not None or self.ask.number == 1 else report)
         lane = buckets.arrived(lane, self.ask.worker, report.on_its_way, self.ask.hold)
-        lane = buckets.returned(lane, minus(report.back, before.back))
+        lane = buckets.returned(lane, minus(report.back, before.back), unsure=self._drawn_since(name, lane))
         if report.seen is not None and (before.seen is None or report.seen.number > before.seen.number):
             lane = buckets.informed(lane, report.seen, self.ask.terms.limits_for(name), self.headroom)
         if report.passed > before.passed:
@@ -196,7 +250,7 @@ class _Teller:
             seconds=max(0.0, report.seconds - before.seconds),
             done=max(0, report.done - before.done),
             troubles=max(0, report.troubles - before.troubles),
-            flying=max(1, report.flying + flying(self.bank, name, self.now, but=self.ask.worker)),
+            flying=max(1, report.flying + flying(self.present, name, but=self.ask.worker)),
             now=self.now,
         )
 
@@ -245,7 +299,8 @@ class _Teller:
         words |= {NO_LANE: stuck[NO_LANE]} if NO_LANE in stuck else {}
         retry = min((word.retry_in for word in stuck.values()), default=None)
         grant = Grant(numbers=tuple(numbers), lanes=words, full=full, leases=leases, retry_in=retry)
-        return self._after(leases), grant.model_copy(update={"day": self.till.word(), "unpaid": tuple(unpaid)})
+        more = {"day": self.till.word(), "unpaid": tuple(unpaid), "elapsed": self.bank.elapsed}
+        return self._after(leases), grant.model_copy(update=more)
 
     def _has_room(self, call: Call) -> bool:
         """Whether an instance is free for this call, and not meant for a run that came before."""
@@ -253,7 +308,7 @@ class _Teller:
         turns = self.turns.get(agent, {})
         own = turns.get(call.run)
         ahead = sum(1 for run, turn in turns.items() if run != call.run and (own is None or turn.since < own.since))
-        others = held(self.bank, agent, self.now, but=self.ask.worker)
+        others = held(self.live, agent, but=self.ask.worker)
         if call.pool - others - self.pools[agent] > ahead:
             return True
         since = own.since if own is not None else self.now
@@ -269,9 +324,8 @@ class _Teller:
         if lane.wall is not None and not call.probe:
             return (lane.wall - self.now).total_seconds(), "wall"
         report = self.ask.lanes.get(call.lane, LaneReport())
-        under_way = (
-            report.flying + self.granted[call.lane] + flying(self.bank, call.lane, self.now, but=self.ask.worker)
-        )
+        others = flying(self.present, call.lane, but=self.ask.worker)
+        under_way = report.flying + self.granted[call.lane] + others
         if lane.limits is None:
             return (KNOW_SOON, "first") if under_way >= window.FIRST else (0.0, None)
         if lane.window is not None and under_way >= int(lane.window):
@@ -315,7 +369,7 @@ class _Teller:
         """Agents with much room, that are not asked for one by one while nothing else is limited either."""
         found: dict[str, int] = {}
         for agent, pool in {call.agent: call.pool for call in self.ask.calls if call.agent is not None}.items():
-            room = pool - held(self.bank, agent, self.now, but=self.ask.worker) - self.pools[agent]
+            room = pool - held(self.live, agent, but=self.ask.worker) - self.pools[agent]
             if room >= LEASE_FROM and not self.turns.get(agent):
                 found[agent] = self.pools[agent] + room // (2 * len({*self.live, self.ask.worker}))
         return found
@@ -338,11 +392,13 @@ class _Teller:
             waiting=ask.waiting,
             runs=dict(Counter(call.run for call in ask.calls).most_common(RUNS_SHOWN)),
             daily=ask.terms.daily,
+            heard=self.bank.elapsed,
+            drawn={name: lane.drawn for name, lane in self.lanes.items()},
         )
         others = {
             name: worker
             for name, worker in self.bank.workers.items()
-            if name != ask.worker and self.now - worker.seen <= FORGOTTEN
+            if name != ask.worker and worker.quiet <= FORGOTTEN.total_seconds()
         }
         return self.bank.model_copy(
             update={

@@ -9,6 +9,7 @@ in until the grant is there. So by our count a bucket is full when it holds all 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from domain.quota.lane import MINUTE, Lane, OnItsWay
@@ -26,9 +27,26 @@ BIN = 5.0
 """Seconds of one span of what was used."""
 
 
-def later(lane: Lane, seconds: float, headroom: float, now: datetime) -> Lane:
-    """The lane after so much time: buckets have filled, walls whose time has come are gone."""
-    levels = {measure: _filled(lane, measure, seconds, headroom) for measure in lane.levels}
+def dated(lane: Lane, seconds: float, *, worker: str, own: float, unsure: Collection[str]) -> Lane:
+    """The lane before so much time passes by the word of a process.
+
+    By its own clock more may have passed since it was granted something. What those were granted who have spoken since
+    was perhaps granted at the end of that time: it is as much on its way as before.
+    """
+    more = {worker: seconds - own, **dict.fromkeys(unsure, seconds)}
+    on_its_way = tuple(
+        grant.model_copy(update={"seconds": max(0.0, grant.seconds + more.get(grant.worker, 0.0))})
+        for grant in lane.on_its_way
+    )
+    return lane.model_copy(update={"on_its_way": on_its_way})
+
+
+def later(lane: Lane, seconds: float, headroom: float, now: datetime, *, unsure: Amounts | None = None) -> Lane:
+    """The lane after so much time: buckets have filled, walls whose time has come are gone.
+
+    What was drawn somewhen in this time, nobody knows when, may have been drawn at its end: from a full bucket.
+    """
+    levels = {measure: _filled(lane, measure, seconds, headroom, unsure or {}) for measure in lane.levels}
     on_its_way = tuple(
         grant.model_copy(update={"seconds": grant.seconds - seconds})
         for grant in lane.on_its_way
@@ -41,11 +59,12 @@ def later(lane: Lane, seconds: float, headroom: float, now: datetime) -> Lane:
     return wider(aged, seconds / WIDER_EVERY)
 
 
-def _filled(lane: Lane, measure: Measure, seconds: float, headroom: float) -> float:
+def _filled(lane: Lane, measure: Measure, seconds: float, headroom: float, unsure: Amounts) -> float:
     """What is in a bucket after so much time: there is more room in it with every grant that has arrived."""
     level, rate, at = lane.levels[measure], lane.rate(measure, headroom) or 0.0, 0.0
     for end in sorted({*(grant.seconds for grant in lane.on_its_way if grant.seconds < seconds), seconds}):
-        level = max(level, min(lane.room(measure, after=at), level + (end - at) * rate))
+        room = lane.room(measure, after=at) - unsure.get(measure, 0.0)
+        level = max(level, min(room, level + (end - at) * rate))
         at = end
     return level
 
@@ -135,10 +154,13 @@ def informed(lane: Lane, seen: Seen, given: Limits | None, headroom: float) -> L
     return _not_too_full(lane.model_copy(update={"sizes": sizes, "levels": levels}))
 
 
-def returned(lane: Lane, back: Amounts) -> Lane:
-    """The lane with what was drawn and not used; less than nothing where more was used."""
+def returned(lane: Lane, back: Amounts, *, unsure: Amounts) -> Lane:
+    """The lane with what was drawn and not used; less than nothing where more was used.
+
+    It came back before the process said so, perhaps to a full bucket, and others may have drawn from that since.
+    """
     levels = {
-        measure: min(max(level, lane.room(measure)), level + back.get(measure, 0.0))
+        measure: min(max(level, lane.room(measure) - unsure.get(measure, 0.0)), level + back.get(measure, 0.0))
         for measure, level in lane.levels.items()
     }
     last = max(lane.used, default=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 
 from pydantic import Field
@@ -11,7 +11,7 @@ from domain.events import timestamp
 from domain.markdown import code
 from domain.models import Value
 from domain.prices import Usd, money
-from domain.quota.bank import POOL_TICKET, SILENT, TICKET, Bank, cap_of, flying, held
+from domain.quota.bank import POOL_TICKET, TICKET, Bank, Worker, cap_of, flying, held, live
 from domain.quota.buckets import later, used_in_a_minute
 from domain.quota.day import Day, date_of
 from domain.quota.lane import Lane
@@ -94,11 +94,12 @@ class QuotaView(Value):
 def view_of(bank: Bank, now: datetime) -> QuotaView:
     """What there is to see of a bank now: since its last draw buckets have filled, and workers may have gone."""
     passed = 0.0 if bank.at is None else max(0.0, (now - bank.at).total_seconds())
+    workers = live(bank, later=passed)
     lanes = {name: later(lane, passed, bank.terms.headroom, now) for name, lane in sorted(bank.lanes.items())}
     return QuotaView(
         at=None if bank.at is None else timestamp(bank.at),
         headroom=bank.terms.headroom,
-        lanes={name: _lane(bank, name, lane, now) for name, lane in lanes.items()},
+        lanes={name: _lane(bank, workers, name, lane, now) for name, lane in lanes.items()},
         workers={
             name: WorkerView(
                 seen=timestamp(worker.seen),
@@ -107,25 +108,24 @@ def view_of(bank: Bank, now: datetime) -> QuotaView:
                 waiting=worker.waiting,
                 runs=worker.runs,
             )
-            for name, worker in bank.workers.items()
-            if now - worker.seen <= SILENT
+            for name, worker in workers.items()
         },
-        pools=dict(_pools(bank, now)),
-        day=_day(bank, now),
+        pools=dict(_pools(bank, workers, now)),
+        day=_day(bank, workers, now),
     )
 
 
-def _day(bank: Bank, now: datetime) -> DayView | None:
+def _day(bank: Bank, workers: Mapping[str, Worker], now: datetime) -> DayView | None:
     """The money of this day; when all processes are silent, by the last word of the latest."""
-    cap = cap_of(bank, now) or bank.terms.daily
+    cap = cap_of(workers) or bank.terms.daily
     if cap is None:
         return None
     day = bank.days.get(date_of(now), Day())
-    held = day.under_way(name for name, worker in bank.workers.items() if now - worker.seen <= SILENT)
+    held = day.under_way(workers)
     return DayView(date=date_of(now), limit_usd=cap, spent_usd=day.committed - held, held_usd=held)
 
 
-def _lane(bank: Bank, name: str, lane: Lane, now: datetime) -> LaneView:
+def _lane(bank: Bank, workers: Mapping[str, Worker], name: str, lane: Lane, now: datetime) -> LaneView:
     used = used_in_a_minute(lane)
     limits = {measure: lane.limits.of(measure) if lane.limits else None for measure in MEASURES}
     return LaneView(
@@ -140,7 +140,7 @@ def _lane(bank: Bank, name: str, lane: Lane, now: datetime) -> LaneView:
             for measure, limit in limits.items()
             if limit is not None
         },
-        flying=flying(bank, name, now),
+        flying=flying(workers, name),
         window=None if lane.window is None else int(lane.window),
         narrowed=lane.calm is not None,
         wall=None if lane.wall is None else timestamp(lane.wall),
@@ -148,12 +148,12 @@ def _lane(bank: Bank, name: str, lane: Lane, now: datetime) -> LaneView:
     )
 
 
-def _pools(bank: Bank, now: datetime) -> Iterator[tuple[str, PoolView]]:
+def _pools(bank: Bank, workers: Mapping[str, Worker], now: datetime) -> Iterator[tuple[str, PoolView]]:
     """Agents that are at work, promised or waited for."""
-    workers = [worker for worker in bank.workers.values() if now - worker.seen <= SILENT]
-    for agent in sorted({*bank.turns, *(agent for worker in workers for agent in (*worker.pools, *worker.leases))}):
-        at_work = sum(worker.pools.get(agent, 0) for worker in workers)
-        promised = held(bank, agent, now) - at_work
+    there = [*workers.values()]
+    for agent in sorted({*bank.turns, *(agent for worker in there for agent in (*worker.pools, *worker.leases))}):
+        at_work = sum(worker.pools.get(agent, 0) for worker in there)
+        promised = held(workers, agent) - at_work
         turns = bank.turns.get(agent, {})
         fresh = sorted((turn.since, run) for run, turn in turns.items() if now - turn.seen <= POOL_TICKET)
         if at_work or promised or fresh:

@@ -115,6 +115,9 @@ class Ask(Value):
     """How many wait in all."""
     money: Annotated[dict[str, DayReport], Unsaid] = Field(default_factory=dict)
     """By day: what its calls have cost and may cost, where that is limited."""
+    elapsed: Annotated[float | None, Field(exclude_if=lambda elapsed: elapsed is None)] = None
+    """What the `elapsed` of the bank is at least by now: what it told, and what has passed since on our clock. None:
+    it has told nothing yet."""
 
 
 class LaneWord(Value):
@@ -159,5 +162,7 @@ class Grant(Value):
     """The day that these calls count for, where its money is limited."""
     unpaid: tuple[int, ...] = ()
     """Calls that the money of the day does not cover, whatever those under way come to."""
+    elapsed: Annotated[float | None, Field(exclude_if=lambda elapsed: elapsed is None)] = None
+    """Seconds that have passed for the bank: the process carries them on by its own clock, and says so when it asks."""
     before: str | None = None
     """The run of the bank before this one: closed, and of no use any more."""

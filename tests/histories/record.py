@@ -340,7 +340,7 @@ async def grown(bench: Bench, save: Save) -> None:
     bench.simulator.script(
         [
             {"when": {"task": "list"}, "then": {"answer": items}},
-            {"when": {"task": "each[bad]"}, "then": {"stop_reason": "refusal"}},
+            {"when": {"task": "each[3]"}, "then": {"stop_reason": "refusal"}},
         ]
     )
     run = await bench.start(
@@ -356,7 +356,37 @@ tasks:
         continue_after=2,
     )
     await run.closed()
-    await save("grown", run, "each[two]")
+    await save("grown", run, "each[2]")
+
+
+CHAIN = """
+max_concurrency: 2
+budget_usd: 1
+defaults: {agent: hand}
+tasks:
+  - {id: first, prompt: Begin.}
+  - {id: second, prompt: Go on., needs: [first]}
+"""
+
+
+async def inside(bench: Bench, save: Save) -> None:
+    """A chain in a plan inside the plan, which keeps its places and its money between its steps, beside other tasks."""
+    run = await bench.start(
+        """
+max_concurrency: 3
+budget_usd: 5
+defaults: {agent: hand}
+tasks:
+  - {id: other, for_each: [1, 2, 3, 4], prompt: Work.}
+  - {id: chain, plan: chain.yaml}
+  - {id: join, prompt: Gather., needs: [other, chain]}
+""",
+        id="inside",
+        continue_after=3,
+        with_prices=True,
+    )
+    await run.closed()
+    await save("inside", run, "chain/second")
 
 
 async def changed(bench: Bench, save: Save) -> None:
@@ -477,6 +507,7 @@ RUNS = (
     *(fan, degraded, failed, paused, cancelled, continued, cancelled_later, walled, waiting, slow),
     *(steered, late, refused, busy),
     *(grown, changed, replanned, goal, reviewed),
+    inside,
 )
 METERED = {busy}
 """Runs whose calls are drawn from the bank; its history is kept beside them."""
@@ -495,6 +526,7 @@ async def record(place: Path) -> None:
     place.mkdir()
     with tempfile.TemporaryDirectory(prefix="nightcrew-histories-") as home:
         settings = load_settings(Path(home))
+        (Path(home) / "chain.yaml").write_text(CHAIN, "utf-8")
         await up(settings, worker=False, simulator=False)
         try:
             temporal = await connect(settings)
