@@ -1,4 +1,6 @@
-"""Budgets under kill -9: random plans, caps, faults and moments of death, with the simulator's bill as the truth.
+"""Money under kill -9: random plans, caps, faults and moments of death, with the simulator's bill as the truth.
+
+A cap of a run, of a task, of an agent, and of a day over all of them.
 
 The seed decides on all of that but the very moment at which a signal arrives. Whatever fails names it.
 """
@@ -16,17 +18,20 @@ from typing import Any
 import pytest
 from conftest import Run
 from test_budget import MODEL, worst_call
+from test_cap_runs import capped
+from test_cap_runs import not_at_midnight as not_at_midnight  # noqa: PLC0414  a fixture of that file
 from test_crashes import Home
 from test_crashes import home as home  # noqa: PLC0414  a fixture of that file
 
-from domain.models import Usage
+from domain.models import Plan, RunStatus, TaskStatus, Usage
+from domain.picture import Picture
 from domain.planning import plan_from_text
 from domain.prices import cost_of
 from domain.registry import Registry
 from embedded import Worker
 from folder import PlanFolder
 from prices import price_list, priced
-from runtime import Mode
+from runtime import Mode, load_settings
 from simulator.log import Entry
 from simulator.server import Simulator
 from store import Store, open_store
@@ -35,6 +40,8 @@ from workflows.supervisor import SupervisorWorkflow
 
 PLANS = 4
 """Runs at the same time in one home: each has a budget of its own, and all live through the same kills."""
+
+AGENTS = ("hand", "pair")
 
 DYING = {"worker": ("worker",), "server": ("server",), "both": ("worker", "server")}
 
@@ -49,6 +56,10 @@ class Venture:
     """Its budget, in calls of its first task at their worst."""
     broken: tuple[str, ...]
     """Tasks whose first call breaks off in the middle."""
+    tasks: dict[str, Decimal]
+    """Caps of tasks, in the same calls. One below 1 may let its task make none at all."""
+    agents: dict[str, Decimal]
+    """Caps of agents, in the same calls."""
 
     def rules(self) -> Iterator[dict[str, Any]]:
         for task in self.broken:
@@ -57,14 +68,22 @@ class Venture:
 
 def venture(name: str, chance: Random) -> Venture:
     ids = [f"{name}-{number}" for number in range(chance.randint(2, 7))]
-    lines = [f"max_concurrency: {chance.randint(1, 4)}", "defaults: {agent: hand, timeout: 20s}", "tasks:"]
+    lines = [f"max_concurrency: {chance.randint(1, 4)}", "defaults: {timeout: 20s}", "tasks:"]
     for place, id in enumerate(ids):
         needs = chance.sample(ids[:place], min(place, chance.choice([0, 0, 1, 2])))
         edges = ", ".join(f"{need}: {chance.choice(['tolerate', 'optional'])}" for need in needs)
-        limits = f"attempts: {chance.randint(1, 3)}, max_tokens: {chance.choice([50, 100, 300])}"
+        agent = chance.choice(AGENTS)
+        limits = f"agent: {agent}, attempts: {chance.randint(1, 3)}, max_tokens: {chance.choice([50, 100, 300])}"
         lines.append(f"  - {{id: {id}, prompt: Go., {limits}, needs: {{{edges}}}}}")
-    calls = Decimal(chance.randint(10, 10 * 2 * len(ids))) / 10
-    return Venture(name, "\n".join(lines), calls, tuple(id for id in ids if chance.random() < 0.25))
+    calls = tenths(chance, 10, 20 * len(ids))
+    broken = tuple(id for id in ids if chance.random() < 0.25)
+    tasks = {id: tenths(chance, 5, 30) for id in ids if chance.random() < 0.25}
+    agents = {agent: tenths(chance, 10, 10 * len(ids)) for agent in AGENTS if chance.random() < 0.4}
+    return Venture(name, "\n".join(lines), calls, broken, tasks, agents)
+
+
+def tenths(chance: Random, low: int, high: int) -> Decimal:
+    return Decimal(chance.randint(low, high)) / 10
 
 
 def cost(entries: list[Entry]) -> Decimal:
@@ -96,7 +115,8 @@ class Crash:
         self._home, self._registry, self._chance = home, registry, chance
         self._ventures = [venture(f"p{number}", chance) for number in range(PLANS)]
         self._runs: dict[str, Run] = {}
-        self._budgets: dict[str, Decimal] = {}
+        self._plans: dict[str, Plan] = {}
+        self._daily: Decimal | None = None
         self._under_way: dict[str, str] = {}
         """The requests that were under way at one of the kills: one without an end is so at all that follow."""
 
@@ -104,24 +124,42 @@ class Crash:
     def _simulator(self) -> Simulator:
         return self._home.simulator
 
-    async def begin(self) -> None:
+    async def begin(self, *, daily: bool) -> None:
+        """Bring the home up, with or without a cap for the day, and hand over all plans."""
+        folder = PlanFolder(self._home.settings.home)
+        reads = {
+            each.name: plan_from_text(each.text, file=f"{each.name}.yaml", registry=self._registry, folder=folder)
+            for each in self._ventures
+        }
+        for each in self._ventures:
+            plan = priced(reads[each.name].plan)
+            call = worst_call(plan)
+            limited = capped(
+                plan,
+                agents={agent: call * calls for agent, calls in each.agents.items()},
+                tasks={task: call * calls for task, calls in each.tasks.items()},
+            )
+            self._plans[each.name] = limited.model_copy(update={"budget": call * each.calls})
+        if daily:
+            self._limit_the_day(max(worst_call(plan) for plan in self._plans.values()) * self._chance.randint(3, 12))
         await self._home.up()
         rules = [rule for each in self._ventures for rule in each.rules()]
         slow = {"ttft": self._chance.uniform(0.2, 1.0), "answer_tokens": self._chance.randint(5, 45)}
         self._simulator.script([*rules, {"then": slow}])
-        for each in self._ventures:
-            folder = PlanFolder(self._home.settings.home)
-            read = plan_from_text(each.text, file=f"{each.name}.yaml", registry=self._registry, folder=folder)
-            known = priced(read.plan)
-            self._budgets[each.name] = budget = worst_call(known) * each.calls
-            planned = replace(read, plan=known.model_copy(update={"budget": budget}))
-            self._runs[each.name] = await self._home.submit_planned(planned)
+        for name, plan in self._plans.items():
+            self._runs[name] = await self._home.submit_planned(replace(reads[name], plan=plan))
+
+    def _limit_the_day(self, usd: Decimal) -> None:
+        toml = self._home.settings.home / "nightcrew.toml"
+        toml.write_text(f'{toml.read_text("utf-8")}daily_usd = "{usd}"\n', "utf-8")
+        self._home.settings = load_settings(self._home.settings.home)
+        self._daily = usd
 
     async def kill(self, who: str) -> None:
         """Kill somebody a while after the next call has begun, if there is one, and bring it up again."""
         seen, later = len(self._simulator.log), self._chance.uniform(0, 1.2)
         while len(self._simulator.log) == seen:
-            if await self._is_over():
+            if await self._has_come_to_rest():
                 return
             await asyncio.sleep(0.05)
         await asyncio.sleep(later)  # chance itself: nothing is waited for
@@ -133,46 +171,82 @@ class Crash:
             self._under_way |= await under_way(store, run.id)
         await self._home.up()
 
-    async def _is_over(self) -> bool:
-        return all([(await run.client.glance(run.id)).ended for run in self._runs.values()])
+    async def _has_come_to_rest(self) -> bool:
+        """Whether every run has ended, or waits for the money of another day."""
+        return all([is_at_rest(await run.client.glance(run.id)) for run in self._runs.values()])
+
+    async def end(self) -> None:
+        """Wait until nothing more happens, and end what waits for tomorrow."""
+        while not await self._has_come_to_rest():
+            await asyncio.sleep(0.05)
+        for run in self._runs.values():
+            if not (await run.client.glance(run.id)).ended:
+                await run.handle.cancel()
 
     async def check(self) -> None:
         """What was paid is within each cap and was needed, and nothing is left set aside."""
         for each in self._ventures:
-            run, budget = self._runs[each.name], self._budgets[each.name]
+            run, plan = self._runs[each.name], self._plans[each.name]
             report = await run.report()
             view = await run.handle.query(SupervisorWorkflow.view)
             paid = [entry for entry in self._simulator.log if (entry.task or "").startswith(f"{each.name}-")]
 
+            assert plan.budget is not None
             told = (report.cost.actual_usd or 0) + (report.cost.unsettled_usd or 0)
-            assert cost(paid) <= told <= view.spent_usd <= budget
+            assert cost(paid) <= told <= view.spent_usd <= plan.budget
             assert view.reserved_usd == report.cost.reserved_usd == 0
+            check_caps(plan, paid)
             in_flight = Counter(self._under_way.values())
             for task, calls in Counter(entry.task or "" for entry in paid).items():
                 assert calls <= 1 + (task in each.broken) + in_flight[task], task
+        if self._daily is not None:
+            assert cost(self._simulator.log) <= self._daily
 
 
-async def crash(home: Home, registry: Registry, seed: int) -> None:
+def is_at_rest(picture: Picture) -> bool:
+    """Whether a run has ended, or waits for the money of another day and for nothing else."""
+    waits = [seen.wait for id in picture.of(TaskStatus.WAITING) if (seen := picture.tasks[id])]
+    awaits_another_day = any(wait is not None and wait.reason == "budget" and wait.until for wait in waits)
+    return picture.ended or (picture.status is RunStatus.WAITING and awaits_another_day)
+
+
+def check_caps(plan: Plan, paid: list[Entry]) -> None:
+    """No task and no agent has cost more than it may."""
+    for task in plan.tasks:
+        if task.budget is not None:
+            assert cost([entry for entry in paid if entry.task == task.id]) <= task.budget, task.id
+    for agent in plan.agents:
+        its = {task.id for task in plan.tasks if task.agent == agent.called}
+        if agent.budget is not None:
+            assert cost([entry for entry in paid if entry.task in its]) <= agent.budget, agent.name
+
+
+async def crash(home: Home, registry: Registry, seed: int, *, daily: bool) -> None:
     chance = Random(seed)  # noqa: S311
     crashing = Crash(home, registry, chance)
     try:
-        await crashing.begin()
+        await crashing.begin(daily=daily)
         for who in chance.sample([*DYING], 3):
             await crashing.kill(who)
         async with asyncio.timeout(300):
+            await crashing.end()
             await crashing.check()
     except BaseException as error:
         error.add_note(f"seed {seed}")
         raise
 
 
-async def test_no_moment_of_death_overspends_or_forgets(home: Home, registry: Registry) -> None:
+@pytest.mark.parametrize("daily", [False, True], ids=["caps", "and of a day"])
+async def test_no_moment_of_death_overspends_or_forgets(home: Home, registry: Registry, daily: bool) -> None:
     """The worker, the server and both, in the middle of whatever they do (H5)."""
-    await crash(home, registry, seed=6)
+    await crash(home, registry, seed=6, daily=daily)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("daily", [False, True], ids=["caps", "and of a day"])
 @pytest.mark.parametrize("seed", range(100, 120))
-async def test_no_moment_of_death_of_many_overspends_or_forgets(home: Home, registry: Registry, seed: int) -> None:
-    await crash(home, registry, seed)
+async def test_no_moment_of_death_of_many_overspends_or_forgets(
+    home: Home, registry: Registry, seed: int, daily: bool
+) -> None:
+    await crash(home, registry, seed, daily=daily)
