@@ -33,6 +33,7 @@ from temporalio.client import (
     WorkflowExecutionDescription,
     WorkflowFailureError,
     WorkflowHandle,
+    WorkflowQueryFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
 from temporalio.service import RPCError, RPCStatusCode
@@ -46,7 +47,7 @@ from domain.planning import Folder, plan_from_text
 from domain.quota.words import Ask, Grant
 from domain.registry import Registry, registry_from_text
 from domain.report import Report
-from domain.runs import RunSummary
+from domain.runs import RunSummary, RunView
 from embedded import down, up
 from folder import PlanFolder
 from prices import priced
@@ -158,7 +159,7 @@ async def granted(teller: BankTeller, ask: Ask) -> Grant:
 
 async def answer_to(run: WorkflowHandle[Any, Any], update: str, input: object, **options: Any) -> Any:
     """What a run answers to an update, sent again under the same id as long as it may get through a moment later."""
-    options = {"id": uuid.uuid4().hex, **options}
+    options = {"id": uuid.uuid4().hex, "rpc_timeout": timedelta(seconds=5), **options}
     while True:
         try:
             return await run.execute_update(update, input, **options)
@@ -167,6 +168,19 @@ async def answer_to(run: WorkflowHandle[Any, Any], update: str, input: object, *
                 raise
         except WorkflowUpdateRPCTimeoutOrCancelledError:
             pass
+        await asyncio.sleep(0.2)
+
+
+async def look(workflow: WorkflowHandle[Any, Any], query: str, *words: Any, **options: Any) -> Any:
+    """What a workflow answers to a query, asked again until it does: a busy machine may be too slow for one."""
+    while True:
+        try:
+            return await workflow.query(query, *words, rpc_timeout=timedelta(seconds=5), **options)
+        except WorkflowQueryFailedError:
+            pass
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise
         await asyncio.sleep(0.2)
 
 
@@ -215,7 +229,8 @@ class Run:
         """Wait until the store has every event of an open run, and the run knows it: in between both have them."""
 
         async def has_no_more() -> bool:
-            return (await self.handle.query(SupervisorWorkflow.view)).events == ()
+            view: RunView = await look(self.handle, "view", result_type=RunView)
+            return view.events == ()
 
         await eventually(has_no_more)
 

@@ -267,7 +267,7 @@ async def test_a_pause_holds_also_for_a_batch_that_is_being_collected(
     crew: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From its acknowledgement on nothing is sent."""
-    monkeypatch.setattr(batch_collecting, "MOMENT", 10.0)  # so long that the pause comes before its end
+    monkeypatch.setattr(batch_collecting, "MOMENT", 30.0)  # so long that the pause comes before its end
     crew.simulator.script([], batch_seconds=0)
     run = await crew.start(FOUR)
     await run.until(lambda picture: len(picture.of(TaskStatus.RUNNING)) == 4)

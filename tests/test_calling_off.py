@@ -134,7 +134,7 @@ async def told_at_last(bench: Bench, run: Run) -> Picture:
 
     async def nothing_is_open() -> bool:
         found.append(await bench.client.glance(run.id))
-        return found[-1].unsettled == Usage()
+        return found[-1].ended and found[-1].unsettled == Usage()
 
     await eventually(nothing_is_open)
     return found[-1]

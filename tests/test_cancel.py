@@ -103,7 +103,7 @@ async def test_a_terminated_run_pays_for_nothing_more(crew: Bench) -> None:
     """Terminate leaves no supervisor to stop the tasks: the door cuts calls at work, and lets no attempt follow."""
     crew.simulator.script(
         [
-            {"when": {"task": "again"}, "then": {"fault": "overloaded", "retry_after": 6}},
+            {"when": {"task": "again"}, "then": {"fault": "overloaded", "retry_after": 16}},
             {"when": {"contains": "Hang."}, "then": HANG},
         ]
     )

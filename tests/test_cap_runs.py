@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from conftest import Bench, Run, eventually
+from conftest import Bench, Run, eventually, look
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 from test_budget import MODEL, billed, worst_call
@@ -162,7 +162,7 @@ async def metered(bench: Bench, client: Client, daily: Decimal) -> AsyncIterator
 
 async def day_of(bench: Bench) -> DayView:
     bank = bench.temporal.get_workflow_handle(quota_id("default", bench.queue))
-    view: QuotaView = await bank.query("view", datetime.now(UTC), result_type=QuotaView)
+    view: QuotaView = await look(bank, "view", datetime.now(UTC), result_type=QuotaView)
     assert view.day is not None
     return view.day
 

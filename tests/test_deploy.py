@@ -131,8 +131,8 @@ async def test_a_bad_deploy_that_was_wanted_heals_by_going_back(home: Home, chan
     assert (await home.starter("down")).code == 0
     assert (await home.starter("up")).code == 0
 
-    if (await approving).code != 0:  # it has waited for its answer for as long as it does, and nobody has it
-        assert (await home.starter("approve", run, "held")).code == 0
+    if (await approving).code != 0:  # it has waited for its answer for as long as it does, and cannot know who has it
+        await home.starter("approve", run, "held")  # refused where it was heard; how the run ends tells
     assert (await home.ended(run))["status"] == "COMPLETED"
 
 

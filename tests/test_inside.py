@@ -492,6 +492,7 @@ async def test_one_that_fails_inside_costs_what_needs_it(crew: Bench, tmp_path: 
 
 CHAIN = """
 max_concurrency: 2
+defaults: {timeout: 2m}
 tasks:
   - {id: one, agent: hand, prompt: One.}
   - {id: two, agent: hand, prompt: "Two, after {{ one }}.", needs: [one]}
@@ -499,6 +500,7 @@ tasks:
 """
 BESIDE = """
 max_concurrency: 3
+defaults: {timeout: 2m}
 tasks:
   - {id: x, for_each: [1, 2, 3, 4, 5, 6], agent: hand, prompt: Outside.}
   - {id: part, plan: chain.yaml}

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
-from conftest import Bench, eventually, granted
+from conftest import Bench, eventually, granted, look
 from temporalio.client import Client, WorkflowHandle
 from test_web_ui import current_details
 
@@ -40,7 +40,7 @@ def bank_of(bench: Bench) -> WorkflowHandle[Any, Any]:
 
 
 async def lane_of(bench: Bench) -> LaneView:
-    view: QuotaView = await bank_of(bench).query("view", result_type=QuotaView)
+    view: QuotaView = await look(bank_of(bench), "view", result_type=QuotaView)
     return view.lanes[LANE]
 
 

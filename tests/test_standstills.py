@@ -132,7 +132,7 @@ tasks:
 """
 LATE = """
 deadline: 20s
-defaults: {agent: hand}
+defaults: {agent: hand, timeout: 60s}
 tasks: [{id: hung, prompt: Hang.}, {id: never, prompt: Go., needs: [hung]}]
 """
 

@@ -129,7 +129,7 @@ async def test_a_run_is_shared_by_two_machines_and_survives_the_loss_of_one(
     network: Network, temporal: Client, simulator: Simulator
 ) -> None:
     """Both have worked on it; of the calls that were under way on the lost one, each is paid at most once more."""
-    simulator.script([{"when": {"contains": "Think."}, "then": {"ttft": 10}}, {"then": {"ttft": 2}}])
+    simulator.script([{"when": {"contains": "Think."}, "then": {"ttft": 12}}, {"then": {"ttft": 6}}])
     await network.work("b")
     await network.work("c")
     await eventually(lambda: _count(temporal, 2))

@@ -37,7 +37,7 @@ async def health(port: int) -> tuple[int, str]:
 @pytest.mark.parametrize("where", ["{port}", "0.0.0.0:{port}"])
 async def test_a_worker_answers_and_drains(home: Home, tmp_path: Path, where: str) -> None:
     """200 while it takes work; after SIGTERM 503 until the call at work has ended, and its answer is kept; exit 0."""
-    home.script({"when": {"task": "only"}, "then": {"ttft": 8}})
+    home.script({"when": {"task": "only"}, "then": {"ttft": 16}})
     port = choose_ports(tmp_path / "ports.json", ("health",))["health"]
     async with home.worker("--health", where.format(port=port)) as worker:
         assert await health(port) == (200, "working")

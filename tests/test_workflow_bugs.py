@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections import Counter
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +143,7 @@ async def test_calls_that_a_bug_has_cut_are_counted_and_told(crew: Bench, monkey
 
 async def test_a_bug_after_a_cancel_stops_the_tasks_too(crew: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last decisions of a run are guarded like the first."""
+    monkeypatch.setattr(policies, "CANCEL_ON_ITS_WAY", timedelta(minutes=1))  # its cancel comes, however late
     crew.simulator.script([{"when": {"contains": "Hang."}, "then": HANG}])
 
     def cancel(self: Course, progress: Progress, now: datetime, by: str | None = None) -> Step:
