@@ -26,6 +26,7 @@ from domain.prices import cost_of_calls, money
 from domain.reuse import Kept, Past, taken_over, unfinished, with_what_they_lacked
 from reader import RunReader
 from store import StoreError
+from unheard import past_with_unheard
 
 READ_AT_ONCE = 32
 """Results that are looked at side by side before they are taken over."""
@@ -102,7 +103,7 @@ async def reused(reader: RunReader, plan: Plan, before: Picture, *, simulated: b
         raise HeritageRefused(
             f"{before.run} was {was} and this run is {is_to_be}: one takes nothing over from the other."
         )
-    past = past_of(before)
+    past = await past_with_unheard(reader, before)
     again = {*unfinished(past), *_unmade(plan)}
     kept = await _sound(reader, plan, before, past, again)
     return Heritage(kept=kept, reuses=before.run)
@@ -174,14 +175,14 @@ def _told(run: Picture, task: str) -> Decimal:
 
 async def _to_do_again(reader: RunReader, before: Picture, redo: Sequence[str]) -> tuple[Heritage, Plan]:
     """What a run has from the one that it does again, and its plan: a list that is made anew has no items yet."""
-    plan, past = before.plan, past_of(before)
+    plan, past = before.plan, await past_with_unheard(reader, before)
     if isinstance(plan.deadline, datetime) and plan.deadline <= datetime.now(UTC):
         message = f"The deadline of {before.run} has passed. Give its plan another one, and start that with --reuse"
         raise HeritageRefused(f"{message} {before.run}.")
     again = with_what_they_lacked(plan, past, redo) if redo else unfinished(past)
     plan = withdrawn(plan, again)
     kept = await _sound(reader, plan, before, past, again)
-    if len(kept) == len(past):
+    if len(kept) == len(past) and not unfinished(past_of(before)):
         message = f"{before.run} has ended {before.status}: every task has succeeded, and its result is there"
         raise HeritageRefused(f"{message}. Name the tasks to do again.")
     return Heritage(kept=kept, reuses=before.run, retry_of=before.run, redo=tuple(redo)), plan

@@ -32,7 +32,7 @@ from boards import Boards
 from bookmarks import Bookmark, all_places
 from books import Books
 from domain.audit import Anchor, Head
-from domain.briefing import brief_for, readable
+from domain.briefing import Brief, brief_for, readable
 from domain.event_filter import EVERYTHING, Wanted
 from domain.events import Event, Logged, timestamp
 from domain.models import Account, Plan, RunStatus
@@ -202,14 +202,17 @@ class RunReader:
         return picture.report(texts, datetime.now(UTC))
 
     async def brief(self, picture: Picture, id: str) -> str:
-        """What the agent of a task was told, or would be told now."""
-        task = next(task for task in picture.plan.tasks if task.id == id)
-        inputs = picture.inputs(id)
+        """What the agent of a task was told, or would be told now, as a person reads it."""
+        return readable(await self.request(picture, id))
+
+    async def request(self, picture: Picture, id: str) -> Brief:
+        """The same as it was asked, or would be."""
+        task, inputs = picture.planned[id], picture.inputs(id)
         refs = {*(file.ref for file in task.files), *(input.ref for input in inputs if input.ref is not None)}
         texts = {ref: await self.text(ref) for ref in sorted(refs)}
         decision = picture.tasks[id].approval
         note = decision.note if decision is not None and decision.answer == "approved" else None
-        return readable(brief_for(picture.plan, task, inputs, texts, note))
+        return brief_for(picture.plan, task, inputs, texts, note)
 
     async def text(self, ref: str) -> str:
         """A text in the store."""
@@ -218,6 +221,10 @@ class RunReader:
     async def holds(self, ref: str) -> bool:
         """Whether the store has this content, unchanged. Whoever asks means to use it: prune leaves it now."""
         return await self._store.take_over(ref)
+
+    async def keep(self, text: str) -> str:
+        """Keep a text that is to be taken over; its reference."""
+        return await self._store.put_artifact(text.encode())
 
     async def events(self, run: str, *, follow: bool = False) -> AsyncIterator[Event]:
         """The events of a run in order; with `follow` until it has ended."""

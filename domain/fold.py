@@ -49,6 +49,8 @@ class TaskPicture:
     since: datetime | None = None
     started: datetime | None = None
     ended: datetime | None = None
+    step: int = 1
+    """Another one each time that a person has it done again: what was answered in an earlier one does not count."""
     attempts: int = 0
     tokens: Usage = field(default_factory=Usage)
     unsettled: Usage = field(default_factory=Usage)
@@ -399,6 +401,7 @@ class Fold:
             task.tries.append(AttemptReport(attempt=task.attempts, error=task.error, at=timestamp(task.ended)))
         self._give_back(id)
         self._move(id, TaskStatus.PENDING, time)
+        task.step += task.ended is not None  # one that had not ended goes on with its step
         task.told.clear()
         task.started = task.ended = task.error = task.cause = task.output_ref = task.summary_ref = task.reused = None
         task.attempts = task.output_bytes = task.summary_bytes = 0

@@ -165,7 +165,10 @@ async def test_the_batch_of_a_run_that_was_terminated_is_called_off(crew: Bench,
 
 
 async def test_what_was_done_before_a_terminate_is_billed_and_told(crew: Bench, registry: Registry) -> None:
-    """Two of four: what they have cost is in the report and in what a retry begins with, at the price of a batch."""
+    """Two of four: what they have cost is in the report and in what a retry begins with, at the price of a batch.
+
+    The retry has their answers, and pays for the other two.
+    """
     tasks = [{"when": {"task": f"part[{number}]"}, **HANGS} for number in (1, 3)]
     crew.simulator.script(tasks, batch_seconds=0)
     payer = Payer(crew, registry)
@@ -182,6 +185,12 @@ async def test_what_was_done_before_a_terminate_is_billed_and_told(crew: Bench, 
     price = price_list({MODEL}).price(MODEL)
     assert (report.status, report.cost.before_usd) == (RunStatus.COMPLETED, told.cost.actual_usd)
     assert told.cost.actual_usd == cost_of(price, told.tokens, batched=True)
+    assert [task.reused for task in report.tasks] == [None, run.id, None, run.id]
+    assert report.reuse is not None
+    assert (report.reuse.tokens, report.cost.savings and report.cost.savings.reuse_usd) == (
+        told.tokens,
+        told.cost.actual_usd,
+    )
 
 
 async def test_where_another_run_has_taken_the_name_its_ledger_is_left_alone(store: Store) -> None:
