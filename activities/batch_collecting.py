@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 
 import structlog
@@ -13,6 +14,7 @@ import structlog
 from activities.batch_book import BatchBook
 from activities.batch_book import Member as Whose
 from activities.batch_lookout import Lookout
+from activities.meter import Hold
 from activities.model import BatchStanding, LanguageModel
 from domain.briefing import Brief
 from store import StoreUnavailable
@@ -36,13 +38,14 @@ class Member:
 
     whose: Whose
     brief: Brief
-    pay: Callable[[], Awaitable[None]]
-    """Draws its money, and may wait for a minute."""
+    pay: Callable[[], AbstractAsyncContextManager[Hold]]
+    """Draws its money, and may wait for a minute. What has not begun at the end of the block goes back."""
     intend: Callable[[str], Awaitable[str]]
     """Called with our name for its batch when all that go in it have paid: asks what else keeps it from going, writes
     it down, and gives its custom id."""
     sent: asyncio.Future[BatchStanding] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     id: str = ""
+    hold: Hold = field(default_factory=Hold)
     leaves: bool = False
     """Whether it may be written down already that it is sent."""
 
@@ -96,15 +99,18 @@ class Collector:
 
     async def _send(self, run: str, chain: str, members: list[Member]) -> None:
         name = secrets.token_hex(8)
-        await asyncio.gather(*(_or_stay(member, member.pay()) for member in members))
-        paid = [member for member in members if not member.sent.done()]
-        await asyncio.gather(*(self._intend(member, name) for member in paid))
-        going = [member for member in paid if not member.sent.done()]
-        if not going:
-            return
-        ids, whose = tuple(member.id for member in going), tuple(member.whose for member in going)
-        if not await self._book.announce(run, name, ids, whose):
-            raise NeverSent
+        async with AsyncExitStack() as drawn:
+            await asyncio.gather(*(self._pay(member, drawn) for member in members))
+            paid = [member for member in members if not member.sent.done()]
+            await asyncio.gather(*(self._intend(member, name) for member in paid))
+            going = [member for member in paid if not member.sent.done()]
+            if not going:
+                return
+            ids, whose = tuple(member.id for member in going), tuple(member.whose for member in going)
+            if not await self._book.announce(run, name, ids, whose):
+                raise NeverSent
+            for member in going:
+                member.hold.begun()
         user = hashlib.sha256(run.encode()).hexdigest()[:32]
         standing = await self._model.make_batch({member.id: member.brief for member in going}, user=user)
         self._lookout.mind(run, chain, name, standing.id)  # also when all who wanted it have left meanwhile
@@ -113,6 +119,12 @@ class Collector:
         for member in going:
             if not member.sent.done():
                 member.sent.set_result(standing)
+
+    async def _pay(self, member: Member, drawn: AsyncExitStack) -> None:
+        async def paid() -> None:
+            member.hold = await drawn.enter_async_context(member.pay())
+
+        await _or_stay(member, paid())
 
     async def _intend(self, member: Member, name: str) -> None:
         member.leaves = True  # from here on the ledger knows of it, and who stops its task asks the ledger

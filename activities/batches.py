@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import TypeVar
@@ -21,7 +22,7 @@ from activities.batch_collecting import Collector, Member, NeverSent
 from activities.batch_lookout import Lookout
 from activities.keeping import Keeper
 from activities.ledger import Landed, custom_id
-from activities.meter import GivenBack
+from activities.meter import GivenBack, Hold
 from activities.model import BatchLost, BatchNotSent, BatchStanding, Completion, LanguageModel, ModelError, Overloaded
 from domain.models import Parked
 from entries import Intent
@@ -46,6 +47,8 @@ KEPT = 4
 
 
 T = TypeVar("T")
+Pay = Callable[[], AbstractAsyncContextManager[Hold]]
+Permit = Callable[[], Awaitable[None]]
 
 
 class BatchFailed(Exception):
@@ -67,13 +70,11 @@ class Batches:
         self._looks: OrderedDict[str, tuple[float, asyncio.Task[BatchStanding | None]]] = OrderedDict()
         self._results: OrderedDict[str, asyncio.Task[dict[str, Completion | ModelError]]] = OrderedDict()
 
-    async def landed(
-        self, attempt: Attempt, pay: Callable[[], Awaitable[None]], permit: Callable[[], Awaitable[None]]
-    ) -> Landed:
+    async def landed(self, attempt: Attempt, pay: Pay, permit: Permit) -> Landed:
         """The answer to a call that goes through a batch; `GivenBack` until it is there, `BatchFailed` if none comes.
 
         `pay` draws the money for a new request, and may wait; `permit` is asked when all that go with it have paid,
-        directly before it is written down.
+        directly before it is written down. What was drawn is spent when the batch is sent, and else goes back.
         """
         found = await self._keeper.open_batch(attempt)
         if found is None:
@@ -87,9 +88,7 @@ class Batches:
             what = f"its batch cannot be looked at: {error}"
             raise GivenBack(_parked(what, error.retry_after or LOOK_AFTER_AN_ERROR)) from None
 
-    async def _send(
-        self, attempt: Attempt, pay: Callable[[], Awaitable[None]], permit: Callable[[], Awaitable[None]]
-    ) -> BatchStanding:
+    async def _send(self, attempt: Attempt, pay: Pay, permit: Permit) -> BatchStanding:
         number, request = 0, attempt.request
 
         async def intend(name: str) -> str:

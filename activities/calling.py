@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from time import monotonic
 
@@ -98,14 +99,20 @@ class Calls:
         """Have the answer from a batch, or come again when it has ended. No part of the quota is drawn for it."""
         request, asked = attempt.request, monotonic()
 
-        async def pay() -> None:
-            await self._meter.pay(_wish(attempt, pulse))
-
-        async def permit() -> None:
-            turn_away(await self._gate.permission(request.run, request.chain))
+        async def check() -> None:
             self._turn_away_at_a_wall(attempt)
             await self._turn_away_without_room()
             await self._permission.check(attempt)
+
+        @asynccontextmanager
+        async def pay() -> AsyncIterator[Hold]:
+            await check()  # before the draw: whoever is turned away need not stand in line
+            async with self._meter.pay(_wish(attempt, pulse)) as hold:
+                yield hold
+
+        async def permit() -> None:
+            turn_away(await self._gate.permission(request.run, request.chain))
+            await check()
 
         pulse.step = "batch"
         try:

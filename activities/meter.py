@@ -88,8 +88,8 @@ class Meter(Protocol):
         """A block in which this call may be made; it begins when it may, or is `GivenBack`."""
         ...
 
-    async def pay(self, wish: Wish) -> None:
-        """Count the money of a call that goes in a batch; or it is `GivenBack`."""
+    def pay(self, wish: Wish) -> AbstractAsyncContextManager[Hold]:
+        """A block that has the money of a call that goes in a batch, or it is `GivenBack`; spent if the call begins."""
         ...
 
 
@@ -101,8 +101,10 @@ class OpenMeter:
         """Nothing to wait for."""
         yield Hold()
 
-    async def pay(self, wish: Wish) -> None:
+    @asynccontextmanager
+    async def pay(self, wish: Wish) -> AsyncIterator[Hold]:  # noqa: ARG002 - as above
         """Nothing to count."""
+        yield Hold()
 
 
 class NarrowMeter:
@@ -130,9 +132,9 @@ class NarrowMeter:
             self._free += 1
             self._call_next()
 
-    async def pay(self, wish: Wish) -> None:
+    def pay(self, wish: Wish) -> AbstractAsyncContextManager[Hold]:
         """A batch needs no place."""
-        await self._then.pay(wish)
+        return self._then.pay(wish)
 
     async def _wait(self, waiter: Waiter) -> None:
         called = self._called[waiter] = asyncio.get_running_loop().create_future()

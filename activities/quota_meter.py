@@ -144,18 +144,22 @@ class QuotaMeter:
         finally:
             self._over(call, hold)
 
-    async def pay(self, wish: Wish) -> None:
+    @asynccontextmanager
+    async def pay(self, wish: Wish) -> AsyncIterator[Hold]:
         """Draw the money of a call alone: a batch has limits of its own, and its answer may come to another process.
 
-        So what is drawn for it stays spent.
+        So what is drawn for a call that has begun stays spent; for any other it goes back at the end of the block.
         """
         if not self._is_capped:
+            yield Hold()
             return
         nothing: dict[str, object] = {"lane": NO_LANE, "amounts": {}, "agent": None, "pool": 0}
         call = self._call(wish).model_copy(update=nothing)
         hold = await self._in_line(wish, call)
-        hold.begun()
-        self._over(call, hold)
+        try:
+            yield hold
+        finally:
+            self._over(call, hold)
 
     def _call(self, wish: Wish) -> Call:
         return Call(
@@ -231,7 +235,7 @@ class QuotaMeter:
             self._pools[call.agent] -= 1
         lane.back = plus(lane.back, hold.back())
         self._till.settle(hold.day, call.usd, hold.cost)
-        if hold.used_after is not None:
+        if hold.used_after is not None and call.lane != NO_LANE:  # money keeps, and waits for others
             self._use += 0.2 * (hold.used_after - self._use)
         has_room = call.agent is None or call.agent in self._leases
         if not (hold.free or (lane.free_until and has_room)):

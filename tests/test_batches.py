@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -14,7 +15,7 @@ from pydantic import JsonValue
 from activities import batch_collecting, batches
 from activities.batch_collecting import Collector
 from activities.claude import Claude
-from activities.meter import OpenMeter, Wish
+from activities.meter import Hold, OpenMeter, Wish
 from activities.model import BatchStanding, KeyRefused, ProviderFault
 from domain.models import RunStatus, TaskStatus, Usage
 from domain.report import Report
@@ -291,10 +292,12 @@ class SlowTill(OpenMeter):
         self.asked: list[str] = []
         self.opened = asyncio.Event()
 
-    async def pay(self, wish: Wish) -> None:
+    @asynccontextmanager
+    async def pay(self, wish: Wish) -> AsyncIterator[Hold]:
         self.asked.append(wish.run)
         if len(self.asked) == 4:
             await self.opened.wait()
+        yield Hold()
 
 
 @pytest.mark.usefixtures("together")

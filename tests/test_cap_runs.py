@@ -17,6 +17,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from test_budget import MODEL, billed, worst_call
 
 from activities.contract import quota_id
+from activities.meter import PATIENCE
 from activities.quota_meter import QuotaMeter
 from activities.teller import BankTeller
 from domain.models import Plan, RunStatus, TaskStatus, Usage
@@ -153,9 +154,10 @@ async def test_a_retry_goes_on_with_what_is_left_of_the_caps(till: Till) -> None
 
 
 @asynccontextmanager
-async def metered(bench: Bench, client: Client, daily: Decimal) -> AsyncIterator[None]:
+async def metered(bench: Bench, client: Client, daily: Decimal, *, patience: float = PATIENCE) -> AsyncIterator[None]:
     """A worker that draws from the bank of this bench, with so much for a day."""
-    meter = QuotaMeter(BankTeller(client, account="default", queue=bench.queue), Terms(daily=daily))
+    teller = BankTeller(client, account="default", queue=bench.queue)
+    meter = QuotaMeter(teller, Terms(daily=daily), patience=patience)
     async with meter, bench.on(client).worker(meter=meter):
         yield
 
@@ -256,7 +258,7 @@ async def test_relaxed_tasks_are_in_the_money_of_a_day(till: Till) -> None:
     relaxed = f"latency: relaxed\n{SIX}"
     call = worst_call(till.plan(relaxed)) / 2
 
-    async with metered(bench, bench.temporal, call * 3):
+    async with metered(bench, bench.temporal, call * 3, patience=3):
         run = await till.start(relaxed)
 
         async def sent() -> bool:

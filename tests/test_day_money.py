@@ -342,9 +342,13 @@ async def test_a_model_without_a_price_is_not_asked_where_a_day_is_limited(count
 
 
 async def test_what_goes_in_a_batch_is_paid_once_and_stays_spent(counter: Counter) -> None:
+    """What does not go in it after all costs nothing, and its money is there for others."""
     async with QuotaMeter(counter, Terms(daily=Decimal(1))) as meter:
-        await meter.pay(worth("0.6"))
+        async with meter.pay(worth("0.6")):
+            pass
+        async with meter.pay(worth("0.6")) as hold:
+            hold.begun()
         with pytest.raises(GivenBack):
-            await meter.pay(worth("0.6"))
-    async with QuotaMeter(Counter(OPEN), Terms()) as meter:
-        await meter.pay(wish())
+            await meter.pay(worth("0.6")).__aenter__()
+    async with QuotaMeter(Counter(OPEN), Terms()) as meter, meter.pay(wish()):
+        pass
