@@ -16,7 +16,8 @@ Named = Callable[[str], ModelError]
 async def results_in(chunks: AsyncIterator[bytes], named: Named) -> dict[str, Completion | ModelError]:
     """What came of each request, by its custom id; a line that does not say of which it is is nobody's.
 
-    Where the last line is cut, or there is none, all is `Garbled`: what is missing is still at the provider.
+    The last line is as any other, also without an end: a body that breaks off is told by the transport, which raises.
+    `Garbled` where nothing can be read at all: a batch has a request at least.
     """
     results: dict[str, Completion | ModelError] = {}
     rest = b""
@@ -24,10 +25,10 @@ async def results_in(chunks: AsyncIterator[bytes], named: Named) -> dict[str, Co
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             results |= _told_by(line, named)
-    last = _told_by(rest, named)
-    if (rest.strip() and not last) or not (results or last):
-        raise Garbled("the results of the batch are not whole")
-    return results | last
+    results |= _told_by(rest, named)
+    if not results:
+        raise Garbled("in the results of the batch is no line that can be read")
+    return results
 
 
 def _told_by(line: bytes, named: Named) -> dict[str, Completion | ModelError]:

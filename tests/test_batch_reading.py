@@ -95,24 +95,29 @@ async def test_each_has_what_came_of_it() -> None:
     assert results["last"] == GOOD
 
 
-async def test_no_place_to_cut_the_results_loses_an_answer_for_good() -> None:
-    """Cut in a line they are Garbled for all, and asked for again; in whatever pieces they come, they are the same."""
-    first, second = answered("a"), answered("b")
-    body = first + b"\n" + second + b"\n"
-    ends = {len(first): 1, len(first) + 1: 1, len(body) - 1: 2, len(body): 2}
+@pytest.mark.parametrize("bad", [b"{", b"5", b"<html>", b"\xff\xfe", line(5, {}), answered("b")[:-1]])
+async def test_a_bad_last_line_takes_no_other_with_it(bad: bytes) -> None:
+    """Also without an end: it is as bad whenever it is read, and nobody could ever have the others (E14)."""
+    assert await read(answered("a") + b"\n" + bad) == {"a": GOOD}
 
-    for cut in range(len(body)):
-        if cut in ends:
-            assert len(await read(body[:cut], 7)) == ends[cut]
-        else:
-            with pytest.raises(Garbled):
-                await read(body[:cut], 7)
+
+async def test_in_whatever_pieces_the_results_come_they_are_the_same() -> None:
+    body = answered("a") + b"\n" + answered("b")
 
     for piece in range(1, len(body)):
-        assert await read(body, piece) == {"a": GOOD, "b": GOOD}
+        assert await read(body, piece) == await read(body + b"\n", piece) == {"a": GOOD, "b": GOOD}
 
 
-@pytest.mark.parametrize("body", [b"", b"\n", b"<html>\n</html>\n", b"{}\n"])
+async def test_results_that_break_off_are_told_by_no_part_of_them() -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield answered("a") + b"\n" + answered("b")
+        raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        await results_in(chunks(), Overloaded)
+
+
+@pytest.mark.parametrize("body", [b"", b"\n", b"<html>\n</html>\n", b"{}\n", b"{", answered("a")[:-1]])
 async def test_results_of_nobody_are_none(body: bytes) -> None:
     """A batch has a request at least: what was paid is not taken for what was never done."""
     with pytest.raises(Garbled):

@@ -21,7 +21,9 @@ from activities.model import Completion, ModelError, answer_of
 from activities.reading import AnswerReader
 from domain.briefing import Brief
 from domain.models import Usage, WallKind
-from simulator import Simulator
+from simulator import Simulator, batch_routes
+from simulator.faults import Fault
+from simulator.wire import spoil
 
 KEY = "sk-ant-CANARY-KEY"
 BODY = "CANARY-BODY"
@@ -450,6 +452,22 @@ async def test_one_bad_line_of_a_batch_takes_no_other_with_it(simulator: Simulat
     assert isinstance(results["b"], Completion)
     assert (results["b"].text, results["b"].batched) == ("Yes.", True)
     assert BODY not in "".join(str(result) for result in results.values() if isinstance(result, ModelError))
+
+
+@pytest.mark.parametrize("fault", ["close_mid_chunk", "reset_mid_stream"])
+async def test_results_of_a_batch_that_break_off_are_read_again(
+    simulator: Simulator, claude: Claude, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """The transport knows: what is missing is still at the provider."""
+    simulator.script([], batch_seconds=0)
+    made = await claude.make_batch({"a": BRIEF, "b": BRIEF}, user="someone")
+    whole = batch_routes._results
+    with monkeypatch.context() as patch:
+        patch.setattr(batch_routes, "_results", lambda batch: spoil(whole(batch), Fault(fault=fault, at=0.7)))
+        with pytest.raises(model.StreamCut):
+            await claude.batch_results(made.id)
+
+    assert set(await claude.batch_results(made.id)) == {"a", "b"}
 
 
 async def test_results_of_a_batch_that_are_not_there_have_a_name(simulator: Simulator, claude: Claude) -> None:
