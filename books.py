@@ -258,6 +258,8 @@ def _account(lines: Sequence[Line]) -> Account:
 def _spent(intent: Intent, answer: Kept | None, setback: Setback | None) -> Spent:
     if answer is not None:
         return Spent(model=intent.model, usage=answer.usage, batched=answer.batched)
+    batched = intent.batch is not None
     if setback is not None:
-        return Spent(model=intent.model, usage=setback.told.usage, unsettled=setback.told.unsettled)
-    return Spent(model=intent.model, unsettled=intent.worst, batched=intent.batch is not None)
+        told = setback.told
+        return Spent(model=intent.model, usage=told.usage, unsettled=told.unsettled, batched=batched)
+    return Spent(model=intent.model, unsettled=intent.worst, batched=batched)

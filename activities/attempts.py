@@ -211,6 +211,7 @@ class Attempt:
             usage=usage,
             unsettled=unsettled,
             model=self.brief.model if self.aside else None,
+            batched=self.relaxed,
         )
         return Setback(told=told, start=self.start, used=used)
 
@@ -218,9 +219,8 @@ class Attempt:
         """What is written down when the answer to another request of this call was first. Ours was paid, in vain."""
         message = "another worker's answer to the same call came first, and is the one that is used"
         error = TaskError(type="Overtaken", message=message, attempt=self.number, retryable=True)
-        return Setback(
-            told=Try(attempt=self.number, error=error, at=datetime.now(UTC), usage=usage), start=self.start, used=False
-        )
+        told = Try(attempt=self.number, error=error, at=datetime.now(UTC), usage=usage, batched=self.relaxed)
+        return Setback(told=told, start=self.start, used=False)
 
     def tried(self, failed: CallFailed) -> Try:
         """What a task tells of this attempt, when it goes on without what it was for."""
@@ -231,6 +231,7 @@ class Attempt:
             usage=failed.usage,
             unsettled=failed.unsettled,
             model=self.brief.model if self.aside else None,
+            batched=self.relaxed,
         )
 
     def not_made(self) -> Setback:

@@ -264,7 +264,7 @@ class Calls:
             return TurnedAway(wall)
         told = setback.told
         failed = CallFailed(error, number, usage=told.usage, unsettled=told.unsettled, text=reader.text)
-        failed.attempt = attempt.number
+        failed.attempt, failed.batched = attempt.number, told.batched
         return failed
 
     async def _called_off(self, attempt: Attempt, number: int, reader: AnswerReader) -> None:

@@ -408,6 +408,7 @@ def _count_tries(draft: Draft, id: str, outcome: Outcome) -> Usage:
             tokens=attempt.usage.model_dump(),
             unsettled=attempt.unsettled.model_dump(),
             **({"model": attempt.model} if attempt.model is not None else {}),
+            **({"batched": True} if attempt.batched else {}),
         )
     used = [attempt.attempt for attempt in tries if attempt.used]
     if isinstance(outcome, Parked) and used:

@@ -187,6 +187,7 @@ TYPES: dict[EventType, Described] = {
         _at_times("at", TIME, "when it ended"),
         *COST,
         _at_times("model", TEXT, "who was asked, when it was not the agent's model"),
+        _at_times("batched", FLAG, "whether it went in a batch, at half the price"),
         *BY_A_PERSON,
     ),
     EventType.TASK_COMPLETED: _of_task("It has succeeded.", *END, *REUSED),

@@ -438,6 +438,8 @@ class Try(Value):
     """Who was asked, when it was not the model of the task's agent: of a call for a summary."""
     used: Annotated[bool, Field(exclude_if=lambda used: used)] = True
     """Whether it used an attempt. A wall uses none, nor does a worker that is stopped: both may cost all the same."""
+    batched: Annotated[bool, Unsaid] = False
+    """Whether it went in a batch: what it used costs half, and so does what it may have used."""
 
 
 class Verdict(Value):
@@ -507,7 +509,7 @@ class Failed(Value):
     waited_s: float = 0.0
     """Seconds for which its last attempt waited for quota."""
     batched: bool = False
-    """Whether its usage is of a batch, and costs half."""
+    """Whether its last attempt went in a batch: what it used costs half, and so does what it may have used."""
     calls: Annotated[tuple[Call, ...], Unsaid] = ()
     """Every request that no earlier start has told of."""
     refused: Annotated[tuple[Refusal, ...], Unsaid] = ()

@@ -384,7 +384,10 @@ def calls_of(model: str, outcome: Outcome) -> tuple[Spent, ...]:
     """The calls that an outcome tells of."""
     if isinstance(outcome, Stopped):
         return ()
-    tries = (Spent(model=each.model or model, usage=each.usage, unsettled=each.unsettled) for each in outcome.tries)
+    tries = (
+        Spent(model=each.model or model, usage=each.usage, unsettled=each.unsettled, batched=each.batched)
+        for each in outcome.tries
+    )
     match outcome:
         case Answered():
             return (*tries, Spent(model=model, usage=outcome.usage, batched=outcome.batched), *outcome.aside)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from doorway import MAX_TOKENS, Doorway, opened
+from doorway import HAIKU, MAX_TOKENS, Doorway, opened
 from structlog.testing import capture_logs
 from temporalio.activity import ActivityCancellationDetails
+from test_costs import PRICE
 
 from activities import patience
 from activities.attempts import Attempt
@@ -20,7 +22,10 @@ from activities.gate import Standing
 from activities.keeping import Keeper
 from activities.reading import ANSWER_LIMIT
 from books import Books
+from domain import purse
 from domain.models import Stopped, TaskError, TaskStatus, Try, Usage
+from domain.prices import cost_of_calls, worst_cost
+from domain.witness import call_data
 from entries import Kept, Setback
 from simulator import Simulator
 from store import Store, StoreUnavailable, open_store
@@ -503,6 +508,38 @@ async def test_whoever_is_parked_with_a_request_in_a_batch_says_so(
     assert (waiting.why, waiting.in_batch, waiting.accounted) == ("batch", True, True)
     assert (paused.why, paused.in_batch, paused.accounted) == ("pause", True, True)
     assert (answered.batched, answered.accounted) == (True, True)
+
+
+async def test_a_request_that_is_lost_with_its_batch_costs_the_same_whoever_tells_of_it(
+    simulator: Simulator, door: Doorway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trail, the run and its ledger: half its worst case, as when it was open."""
+
+    async def relaxed(*_: object) -> bool:
+        return True
+
+    monkeypatch.setattr(Briefs, "is_relaxed", relaxed)
+    simulator.script([], batch_seconds=None)
+    await door.parked(attempt=1)
+    batches = simulator._provider.batches._all
+    batches.clear()
+
+    async with opened(door.store, simulator.url) as later:
+        lost, _ = await later.failed(attempt=1)
+        await later.parked(attempt=2)
+        batches.clear()
+    async with opened(door.store, simulator.url) as later:
+        lost_again, _ = await later.failed(attempt=2)
+    account = await Books(door.store).account("run", "a", 1)
+
+    assert (lost.error.type, lost.batched) == ("BatchLost", True)
+    assert [each.batched for each in lost_again.tries] == [True]
+    half = worst_cost(PRICE, lost.unsettled, batched=True)
+    told = [call_data(call, {HAIKU: PRICE}, 1)["unsettled_usd"] for call in lost_again.calls]
+    assert half > 0
+    assert [Decimal(str(usd)) for usd in told] == [half, half]
+    assert cost_of_calls({HAIKU: PRICE}, purse.calls_of(HAIKU, lost_again)) == 2 * half
+    assert cost_of_calls({HAIKU: PRICE}, account.calls) == 2 * half
 
 
 async def test_two_tasks_of_the_same_words_do_not_share_their_attempts(simulator: Simulator, door: Doorway) -> None:

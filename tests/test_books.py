@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import eventually
 from doorway import Doorway, opened
-from test_ledger import COMPLETION, WORST, intent
+from test_ledger import COMPLETION, WORST, intent, setback
 from test_right_door import CountingStore
 
 from activities.ledger import Entry, Ledger
@@ -17,6 +17,7 @@ from books import AT_ONCE, Books
 from domain.costs import charge_of_calls
 from domain.models import Answered, Stopped, Usage, ref_of
 from domain.prices import Price, cost_of_calls, worst_cost
+from domain.witness import call_data
 from entries import task_key
 from simulator.server import Simulator
 from store import Store, open_store
@@ -89,12 +90,19 @@ async def test_of_the_tasks_that_are_asked_for_each_entry_is_read_once(store: St
     assert [accounts[id].calls[0].unsettled for id in wanted[:2]] == [WORST, Usage()]
 
 
-async def test_a_request_in_a_batch_counts_at_half_the_price_also_at_its_worst(store: Store) -> None:
+@pytest.mark.parametrize("lost", [False, True])
+async def test_a_request_in_a_batch_counts_at_half_the_price_also_at_its_worst(store: Store, lost: bool) -> None:
+    """Whether it may still be answered, or never will be: in the trail it costs the same."""
     price = Price(input=Decimal(2), output=Decimal(10), cache_read=Decimal(1), cache_write=Decimal(3))
     entry = Entry(run="run", task="a", step=1, content=ref_of(b"brief"))
-    await Ledger(store).intend(entry, intent().model_copy(update={"task": "a", "batch": "ours"}))
+    number = await Ledger(store).intend(entry, intent().model_copy(update={"task": "a", "batch": "ours"}))
+    if lost:
+        told = setback(1).told.model_copy(update={"usage": Usage(), "unsettled": WORST})
+        await Ledger(store).fail(entry, number, setback(1).model_copy(update={"told": told}))
 
     (call,) = await Books(store).calls("run", "a", 1)
+    (line,) = await Books(store).requests("run")
 
     assert cost_of_calls({"m": price}, [call]) == worst_cost(price, WORST) / 2
     assert charge_of_calls({"m": price}, [call]).unsettled == worst_cost(price, WORST) / 2
+    assert Decimal(str(call_data(line.call, {"m": price}, 1)["unsettled_usd"])) == worst_cost(price, WORST) / 2

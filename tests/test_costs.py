@@ -62,6 +62,16 @@ def test_every_attempt_is_in_the_cost_and_those_in_vain_are_told_apart() -> None
     assert report.document()["cost"]["actual_usd"] == "0.000091"
 
 
+def test_attempts_in_vain_that_were_in_a_batch_may_cost_half() -> None:
+    """Two before the last one, and the last one itself."""
+    tries = tuple(each.model_copy(update={"batched": True}) for each in in_vain(2))
+
+    report = report_of({"a": failed().model_copy(update={"tries": tries, "batched": True})})
+
+    assert report.cost.unsettled_usd == (2 * 5 + 7) * 10 * MILLIONTH / 2
+    assert report.cost.actual_usd == (2 * 3 + 1) * MILLIONTH / 2
+
+
 def test_with_a_model_that_has_no_price_nobody_knows_what_it_cost() -> None:
     report = report_of({"a": answered()}, but="m")
 

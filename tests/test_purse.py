@@ -271,6 +271,18 @@ def test_a_worker_that_is_stopped_again_and_again_takes_one_call_at_a_time() -> 
     assert (run.progress.spent, run.progress.owing) == (4 * CALL + 10 * TOKEN, ())
 
 
+def test_what_was_lost_in_a_batch_counts_at_half_its_price() -> None:
+    """An attempt before the last one, and the last one itself."""
+    run = tasks("a", budget=5 * CALL)
+    run.launch()
+    error = TaskError(type="BatchLost", message="gone", attempt=2)
+    before = cut_off(50, used=True).model_copy(update={"batched": True})
+
+    run.result("a", Failed(error=error, unsettled=Usage(output=50), tries=(before,), batched=True, accounted=True))
+
+    assert run.progress.spent == 2 * DOLLAR.batch_factor * CALL
+
+
 LATER = START + timedelta(hours=1)
 IN_BATCH = Parked(why="batch", what="a batch", until=LATER, accounted=True, in_batch=True)
 
