@@ -26,15 +26,30 @@ if TYPE_CHECKING:
 LENGTH = 8
 """Hexadecimal digits: enough to see that two are not alike."""
 
+FORMAT = 1
+"""Of what is hashed, and how: who says it in another one is not compared with. A change of it gets another number."""
+
+ALIKE = {"tier", "limits", "headroom", "daily_usd", "governed"}
+"""The settings that all workers of an account must have alike."""
+
 log = structlog.get_logger()
 
 
 def tag(settings: Settings) -> str:
-    """The account, and a hash of what all of its workers must have alike. Nothing else can be read from it."""
-    terms = settings.terms.model_dump(mode="json", exclude={"daily"})
-    daily = settings.daily_usd.normalize() if settings.daily_usd is not None else None  # 5 and 5.00 are one sum
-    said = json.dumps({"terms": terms, "daily": str(daily), "governed": settings.governed}, sort_keys=True)
-    return f"{settings.account}.{hashlib.sha256(said.encode()).hexdigest()[:LENGTH]}"
+    """The account, the format, and a hash of what all workers must have alike. Nothing else can be read from it.
+
+    What a person has set is hashed, and not what a release makes of it: another one may know more fields of a limit, or
+    other numbers of a tier, and its workers come one after the other.
+    """
+    said = settings.model_dump(mode="json", include=ALIKE, exclude_defaults=True)
+    if settings.limits is not None:
+        said.pop("tier", None)  # limits go before those of a tier
+    if settings.limits in ("auto", {}):
+        del said["limits"]  # they are learned, as without a word
+    if settings.daily_usd is not None:
+        said["daily_usd"] = str(settings.daily_usd.normalize())  # 5 and 5.00 are one sum
+    hashed = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
+    return f"{settings.account}.{FORMAT}.{hashed[:LENGTH]}"
 
 
 def identity(settings: Settings) -> str:
@@ -45,7 +60,7 @@ def identity(settings: Settings) -> str:
 async def agree(client: Client, queue: str, settings: Settings) -> None:
     """Return when no other worker of the account is set otherwise, in whatever region: all of them keep the bank.
 
-    One of an older release does not say how it is set. Who may not ask who is there cannot be helped.
+    One of another release may not say how it is set, or in another format. Who may not ask cannot be helped.
     """
     try:
         others = await pollers_on(client, quota_queue(queue))
@@ -53,8 +68,9 @@ async def agree(client: Client, queue: str, settings: Settings) -> None:
         log.warning("worker_agreement_unknown", error=error.status.name)
         return
     own = tag(settings)
+    account_and_format = own.rpartition(".")[0]
     for other in others:
-        if other.identity == _name() or other.tag.rpartition(".")[0] != settings.account or other.tag == own:
+        if other.identity == _name() or other.tag.rpartition(".")[0] != account_and_format or other.tag == own:
             continue  # a container that was started again has the name it had
         raise CannotDo(
             f"The worker {other.identity} is at work for the same account ({settings.account}) with other settings: "
