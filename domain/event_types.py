@@ -111,6 +111,7 @@ REUSED = (
     _at_times("saved_usd", USD, "what that had cost"),
     _at_times("approval", DECISION, "what a person had said to it there"),
 )
+ACCOUNTED = _at_times("accounted", FLAG, "false if it does not tell all of its calls: the ledger is being asked")
 END = (
     Fact("status", TEXT, "the state in which it ended"),
     Fact("attempts", NUMBER, "calls that counted as attempts"),
@@ -123,6 +124,7 @@ END = (
         "calls beside its last one: reviews, a summary, answers not used; they are in the tokens",
     ),
     _at_times("batched", FLAG, "whether it went in a batch, at half the price"),
+    ACCOUNTED,
 )
 
 TYPES: dict[EventType, Described] = {
@@ -203,6 +205,7 @@ TYPES: dict[EventType, Described] = {
         _at_times("attempts", NUMBER, "calls that counted as attempts"),
         *COST,
         *OUTPUT,
+        ACCOUNTED,
         _at_times("error", ERROR, "how it had ended in the earlier run"),
         *REUSED,
     ),

@@ -56,6 +56,8 @@ class TaskPicture:
     unsettled: Usage = field(default_factory=Usage)
     settled: bool = False
     """Whether the ledger was asked what it has cost, since it ended."""
+    owed: bool = False
+    """Whether it ended without telling all of its calls, and the ledger was not heard since."""
     answered: int = 0
     """Tokens of the answer that counts."""
     wait: Wait | None = None
@@ -269,7 +271,9 @@ class Fold:
     def untold(self) -> list[str]:
         """The tasks of which the ledger may know more than was told, if the run is over by now."""
         return [
-            id for id, task in self.tasks.items() if task.ended is None or (task.status in UNTOLD and not task.settled)
+            id
+            for id, task in self.tasks.items()
+            if task.ended is None or task.owed or (task.status in UNTOLD and not task.settled)
         ]
 
     def inputs(self, id: str) -> tuple[Input, ...]:
@@ -345,7 +349,7 @@ class Fold:
             case EventType.TASK_COMPLETED | EventType.TASK_FAILED | EventType.TASK_SKIPPED:
                 self._end(id, time, data)
             case EventType.TASK_SETTLED:
-                task.settled = True
+                task.settled, task.owed = True, False
                 self._settle(id, data)
             case _:
                 _hear(task, type, time, data)
@@ -429,6 +433,7 @@ class Fold:
         self.trail.waited(id, time, timedelta(seconds=data.get("waited_s", 0.0)))
         self._move(id, TaskStatus(data["status"]), time)
         task.ended, task.walled, task.settled = time, None, False
+        task.owed = task.owed or not data.get("accounted", True)
         task.attempts = data.get("attempts", 0)
         cost = self._bill(id, data, in_vain=task.status is not TaskStatus.SUCCEEDED)
         output = data.get("tokens", {}).get("output", 0) - sum(call.usage.output for call in _aside(data))

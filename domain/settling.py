@@ -136,7 +136,8 @@ def leave_line(chart: Chart, draft: Draft, id: str) -> None:
 def _close(draft: Draft, id: str, how: Ended, **data: JsonValue) -> None:
     """Write down the end of one task: what was kept for its next start is no longer needed."""
     draft.ended[id] = how
-    draft.close_account(id)
+    if not draft.close_account(id):
+        data["accounted"] = False
     for kept in draft.begun, draft.limits, draft.used, draft.wave, draft.since, draft.walled:
         kept.pop(id, None)
     if how.status is TaskStatus.SUCCEEDED:

@@ -90,15 +90,17 @@ class Draft:
         for cap in caps:
             self.capped[cap] = self.capped.get(cap, NOTHING) + usd
 
-    def close_account(self, id: str) -> None:
-        """A task has ended: what its starts could not tell, the ledger is asked for."""
+    def close_account(self, id: str) -> bool:
+        """A task has ended: what its starts could not tell, the ledger is asked for. Whether they have told all."""
         held = self.reserved.pop(id, None)  # of one that ended while its request was in a batch
         told = self.told.pop(id, None)
         if held is not None:
             self.spend(held.usd, held.caps)
             told = (told or Told()) + Told(usd=held.usd, loose=True)
-        if told is not None and told.loose:
-            self.owing.append(Owed(task=id, step=1 + self.rounds.get(id, 0), told=told))
+        if told is None or not told.loose:
+            return True
+        self.owing.append(Owed(task=id, step=1 + self.rounds.get(id, 0), told=told))
+        return False
 
     def leave_batch(self, id: str) -> None:
         """A task will be told something else than what it has asked in a batch: nobody comes for that answer.

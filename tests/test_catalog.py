@@ -65,13 +65,21 @@ async def test_an_open_run_is_listed_right_after_its_submit_and_while_it_goes(cr
 
 async def test_of_a_run_that_was_terminated_a_list_reads_what_was_cut_and_no_more(crew: Bench) -> None:
     """It is looked at anew every time, and may have made tens of thousands of calls. What it has cost is whole."""
-    crew.simulator.script([{"when": {"task": "hang"}, "then": {"ttft": 3600}}])
+    crew.simulator.script(
+        [
+            {"when": {"task": "hang"}, "then": {"ttft": 3600}},
+            {"when": {"task": "bad"}, "then": {"fault": "invalid_request"}},
+        ]
+    )
     run = await crew.start("""
-max_concurrency: 6
+max_concurrency: 7
 defaults: {agent: hand, timeout: 10m}
-tasks: [{id: quick, for_each: [1, 2, 3, 4, 5], prompt: Go.}, {id: hang, prompt: Hang.}]
+tasks:
+  - {id: quick, for_each: [1, 2, 3, 4, 5], prompt: Go.}
+  - {id: hang, prompt: Hang.}
+  - {id: bad, prompt: Go., attempts: 1}
 """)
-    await run.until(lambda picture: picture.census.succeeded == 5)
+    await run.until(lambda picture: (picture.census.succeeded, picture.census.failed) == (5, 1))
     await crew.simulator.until(lambda: crew.simulator.calls("hang") == 1)
     await run.handle.terminate()
     await crew.simulator.until(lambda: crew.simulator.in_flight == 0)

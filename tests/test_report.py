@@ -10,11 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import REF, START, Voyage, answered, failed, in_vain, outline, outlines, plan_of
+from test_purse import priced
 from told import ToldRun
 
 from domain import barriers
 from domain.events import Event, EventType, from_envelope, to_envelope
-from domain.models import ENDED_RUN, Approval, Pace, Parked, Policy, RunStatus, Stopped, TaskStatus, Usage
+from domain.models import (
+    ENDED_RUN,
+    Account,
+    Approval,
+    Pace,
+    Parked,
+    Policy,
+    RunStatus,
+    Spent,
+    Stopped,
+    TaskStatus,
+    Usage,
+)
 from domain.outlook import waits_of
 from domain.picture import Picture
 from domain.progress import Outline
@@ -637,6 +650,44 @@ def test_the_ledger_is_asked_of_what_may_be_untold() -> None:
         told.picture.add([Event(number=number, type=type, time=told.now, task=task, data=data)])
 
     assert told.picture.untold == ["open", "cut"]
+
+
+def with_money(*ids: str) -> Told:
+    """Tasks of a run that sets money aside, at work."""
+    told = Told(priced(outline({id: {} for id in ids}), None))
+    told.launch()
+    return told
+
+
+def test_the_ledger_is_asked_of_a_failure_that_did_not_tell_all_its_calls() -> None:
+    """As when a worker was lost, and the run was terminated before the ledger had answered. Of others it is not asked.
+
+    What a large run has cost is read at every look at it.
+    """
+    told = with_money("refused", "lost")
+    told.result("refused", failed().model_copy(update={"accounted": True}))
+    told.result("lost", failed().model_copy(update={"usage": Usage(), "unsettled": Usage()}))
+    assert told.picture.untold == ["lost"]
+
+    calls = tuple(Spent(model="model-ant", unsettled=Usage(output=50)) for _ in range(4))
+    ledger = {"lost": Account(calls=calls, attempts=4)}
+    told.picture.close_from_outside(RunStatus.CANCELLED, told.now, "the run was terminated", ledger)
+    once = told.document()
+    told.picture.hear_the_ledger(ledger)
+
+    lost = told.tasks()["lost"]
+    assert (lost["status"], lost["attempts"], lost["unsettled"]["output"]) == ("FAILED", 4, 200)
+    assert told.document() == once
+
+
+def test_a_failure_of_which_the_ledger_was_heard_is_told() -> None:
+    told = with_money("lost")
+    told.result("lost", failed())
+    (owed,) = told.progress.owing
+
+    told.take(told.course.settled(told.progress, owed, Account(), told.now))
+
+    assert told.picture.untold == []
 
 
 def test_a_run_that_a_bug_ended_says_failed() -> None:
