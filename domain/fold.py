@@ -213,7 +213,10 @@ class Fold:
         self.hear_the_ledger(ledger)
 
     def hear_the_ledger(self, ledger: Mapping[str, Account]) -> None:
-        """Take in what the ledger has of tasks beyond what was told of them. To hear it twice is to hear it once."""
+        """Take in what the ledger has of tasks beyond what was told of them. To hear it twice is to hear it once.
+
+        It may know better than before: a request in a batch that counted at its worst case has been answered.
+        """
         for id, account in ledger.items():
             if id in self.tasks:
                 self._hear_account(id, account)
@@ -472,8 +475,8 @@ class Fold:
         )
         prices = self.plan.prices.models if self.plan.prices is not None else {}
         untold = Told.of(prices, account.calls) - told
-        if (untold.usage + untold.unsettled).all <= 0:
-            return  # an entry that is damaged there takes nothing back that was told here
+        if untold.usage.all < 0:
+            return  # an entry that is damaged there takes back nothing that was used here
         self._settle(
             id,
             {

@@ -690,6 +690,39 @@ def test_a_failure_of_which_the_ledger_was_heard_is_told() -> None:
     assert told.picture.untold == []
 
 
+@pytest.mark.parametrize(
+    ("later", "heard"),
+    [
+        (Spent(model="model-ant", usage=Usage(output=100)), (100, 0)),
+        (Spent(model="model-ant", usage=Usage(output=1000)), (1000, 0)),
+        (Spent(model="model-ant"), (0, 0)),
+    ],
+    ids=["answered", "answered at its worst", "called off"],
+)
+def test_a_better_word_of_the_ledger_takes_the_place_of_the_worst_case(later: Spent, heard: tuple[int, int]) -> None:
+    """A request in a batch is open for up to a day after its run was terminated."""
+    told = with_money("a")
+    worst = Account(calls=(Spent(model="model-ant", unsettled=Usage(output=1000)),), attempts=1)
+    told.picture.close_from_outside(RunStatus.CANCELLED, told.now, "the run was terminated", {"a": worst})
+    assert told.tasks()["a"]["unsettled"]["output"] == 1000
+
+    for _ in range(2):
+        told.picture.hear_the_ledger({"a": Account(calls=(later,), attempts=1)})
+
+    found = told.tasks()["a"]
+    assert (found["tokens"]["output"], found["unsettled"]["output"]) == heard
+
+
+def test_an_entry_that_is_damaged_takes_nothing_back() -> None:
+    told = with_money("a")
+    used = Account(calls=(Spent(model="model-ant", usage=Usage(output=100)),), attempts=1)
+    told.picture.close_from_outside(RunStatus.CANCELLED, told.now, "the run was terminated", {"a": used})
+
+    told.picture.hear_the_ledger({"a": Account()})
+
+    assert told.tasks()["a"]["tokens"]["output"] == 100
+
+
 def test_a_run_that_a_bug_ended_says_failed() -> None:
     told = Told(outline({"a": {}}))
     told.launch()
