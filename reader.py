@@ -25,9 +25,10 @@ from temporalio.client import (
     WorkflowHistoryEventFilterType,
     WorkflowQueryFailedError,
 )
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 import plan_changes
+from absence import is_unknown
 from boards import Boards
 from bookmarks import Bookmark, all_places
 from books import Books
@@ -282,7 +283,7 @@ class RunReader:
         try:
             found = await self._handle(run).describe(rpc_timeout=QUERY_TIMEOUT)
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND and "namespace" not in error.message.lower():
+            if is_unknown(error):
                 return Anchorage(None, "Temporal does not have this run any more", closed=True)
             return Anchorage(None, "no server answers", answered=False)
         going = found.status is WorkflowExecutionStatus.RUNNING
@@ -370,8 +371,8 @@ class RunReader:
             self._unanswered.discard("Temporal")
         except RPCError as error:
             picture.stall = None  # what cannot be asked for may have been mended
-            if error.status is not RPCStatusCode.NOT_FOUND or "namespace" in error.message.lower():
-                self._unanswered.add("Temporal")  # a namespace that is not there says nothing of the run
+            if not is_unknown(error):
+                self._unanswered.add("Temporal")
             elif not await self._is_just_submitted(picture.run):
                 reason = (
                     "Temporal does not know this run: it was never started, its history has expired, "

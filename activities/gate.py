@@ -13,7 +13,9 @@ from time import monotonic
 
 import structlog
 from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
+
+from absence import is_unknown
 
 FRESH = 1.0
 """Seconds for which an answer is good: paying stops within about two of them."""
@@ -97,7 +99,7 @@ class Gate:
         try:
             description = await self._client.get_workflow_handle(run).describe(rpc_timeout=PATIENCE)
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
+            if is_unknown(error):
                 return Standing(over="the run is no longer there")
             raise
         raw = description.raw_description

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("activities", "checkup", "domain", "proof", "simulator", "telemetry", "terminal", "workflows")
 
 NEVER = {
+    "absence.py": {"activities", "workflows", "client", "worker", "runtime", "embedded", "terminal", "store", "domain"},
     "store.py": {"activities", "workflows", "client", "worker", "runtime", "embedded", "terminal", "temporalio"},
     "write_once.py": {"activities", "workflows", "client", "worker", "runtime", "store", "domain", "temporalio"},
     "client.py": {"activities", "worker", "embedded", "terminal", "runtime", "anthropic"},

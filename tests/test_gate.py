@@ -40,6 +40,19 @@ class Watched:
         return description
 
 
+class Absent:
+    """A client that does not find what it asks about, for one reason after the other."""
+
+    def __init__(self, *reasons: str) -> None:
+        self.reasons = [*reasons]
+
+    def get_workflow_handle(self, _id: str) -> Absent:
+        return self
+
+    async def describe(self, **_: Any) -> Any:
+        raise RPCError(self.reasons.pop(0), RPCStatusCode.NOT_FOUND, b"")
+
+
 class Clock:
     """A monotonic clock that the test moves."""
 
@@ -210,6 +223,17 @@ async def test_nobody_pays_on_a_guess_while_the_server_does_not_answer(
 
     assert standing.over == "the run is TERMINATED"
     assert watched.asked == 4
+
+
+async def test_a_namespace_that_is_missing_ends_no_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a server was moved, or comes up again: it says nothing of the run, and is asked again."""
+    monkeypatch.setattr(gate, "FRESH", 0.01)
+    absent = Absent("Namespace default is not found.", "namespace not found", "workflow not found for ID: run")
+
+    standing = await Gate(cast("Client", absent)).standing("run", "chain")
+
+    assert standing.over == "the run is no longer there"
+    assert absent.reasons == []
 
 
 async def test_the_gate_closes_when_the_run_ends_and_not_when_it_pauses(
