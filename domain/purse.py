@@ -234,6 +234,8 @@ def look_again(chart: Chart, draft: Draft) -> None:
     stuck: set[str] = set()
     held_up = False
     for id in sorted(waiting, key=chart.order(draft.started).rank.__getitem__):
+        if held_up and chart.tasks[id].part not in draft.parts:
+            continue  # it has nothing of its own, and need not be weighed: thousands may wait
         worst = worst_call(chart, draft, id) or NOTHING
         under = caps.names(chart, id)
         its_own = has_its_own(chart, draft, id, promised)

@@ -14,6 +14,7 @@ from test_course import Run
 
 from domain import purse
 from domain.briefing import brief_for
+from domain.chart import Chart
 from domain.events import EventType
 from domain.models import (
     Account,
@@ -117,6 +118,27 @@ def test_nobody_passes_the_first_that_does_not_fit_while_something_is_at_work() 
 
     assert run.launch() == ("small",)
     assert run.progress.parked["large"].why == "budget"
+
+
+def test_those_behind_the_first_that_is_awaited_are_not_weighed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be thousands, and there is a look at them whenever something may start."""
+    run = tasks("a", "b", "c", "d", budget=CALL / 2, on_budget="wait")
+    assert run.launch() == ()
+    run.ask("set", Setting(by="someone", budget_usd=CALL + 15 * TOKEN))
+    assert run.launch() == ("a",)
+    weighed: list[str] = []
+    weigh = purse.worst_call
+
+    def weighing(chart: Chart, state: purse.State, id: str) -> Decimal | None:
+        weighed.append(id)
+        return weigh(chart, state, id)
+
+    monkeypatch.setattr(purse, "worst_call", weighing)
+    assert run.launch() == ()
+
+    assert {*weighed} == {"b"}
+    run.result("a", answer(10))
+    assert run.launch() == ("b",)
 
 
 def test_one_that_never_fits_holds_nobody_up() -> None:
