@@ -62,6 +62,8 @@ def fill(chart: Chart, draft: Draft, unconfirmed: int | None = None) -> tuple[li
         if task is None and purse.lets_go(chart, draft):
             held_up, short = False, caps.waiting_at(draft)
             continue
+        if task is None and outline.mode is Pace.WAVES and _begins_another_wave(chart, draft, places):
+            continue
         if task is None:
             break
         if len(starts) >= room or (starts and carried + len(task.needs) > INPUTS_AT_ONCE):
@@ -137,6 +139,17 @@ def _paid_for(chart: Chart, draft: Draft) -> Iterator[int]:
         place = bisect_left(line, rank)
         if place < len(line) and line[place] == rank and barriers.allows(chart, draft.barriers, id):
             yield rank
+
+
+def _begins_another_wave(chart: Chart, draft: Draft, places: int) -> bool:
+    """Whether a wave has begun because nothing is left of the one before: there was no money for the rest of it.
+
+    Those of the next may cost less, and while nothing is at work nobody would come to look. Until 0.7 they waited.
+    """
+    if draft.wave or chart.before_0_8:
+        return False
+    _keep_waves(chart, draft, places)
+    return bool(draft.wave)
 
 
 def _keep_waves(chart: Chart, draft: Draft, places: int) -> None:

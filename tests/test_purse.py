@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from plans import AGENTS, START, Draw, Moment, Voyage, in_vain, outlines
 from test_course import Run
 
-from domain import purse
+from domain import places, purse
 from domain.briefing import brief_for
 from domain.chart import Chart
+from domain.course import Course
 from domain.events import EventType
 from domain.models import (
     Account,
@@ -25,6 +26,7 @@ from domain.models import (
     Input,
     Need,
     Outcome,
+    Pace,
     Parked,
     Placement,
     Plan,
@@ -70,10 +72,12 @@ def priced(outline: Outline, budget: Decimal | None, on_budget: str = "stop", at
     )
 
 
-def tasks(*ids: str, budget: Decimal | None, places: int = 10, on_budget: str = "stop") -> Run:
+def tasks(
+    *ids: str, budget: Decimal | None, places: int = 10, on_budget: str = "stop", mode: Pace = Pace.WINDOW
+) -> Run:
     """Tasks that need nothing."""
     made = [OutlineTask(id=id, agent="ant", timeout=timedelta(seconds=30), attempts=3) for id in ids]
-    return Run(priced(Outline(max_concurrency=places, tasks=tuple(made)), budget, on_budget))
+    return Run(priced(Outline(max_concurrency=places, mode=mode, tasks=tuple(made)), budget, on_budget))
 
 
 def answer(tokens: int = 10) -> Answered:
@@ -147,6 +151,19 @@ def test_one_that_never_fits_holds_nobody_up() -> None:
 
     assert run.launch() == ("a", "b", "c")
     assert run.progress.parked["huge"].why == "budget"
+
+
+def test_a_wave_that_no_money_is_left_for_makes_way_for_the_next() -> None:
+    """Nothing is at work, so that nobody would come to look again."""
+    run = tasks("a", "b", "c", "d", budget=6 * CALL, places=2, mode=Pace.WAVES)
+    for id in "a", "b":
+        run.course.chart.tasks[id] = run.course.chart.tasks[id].model_copy(update={"weight": 2000})
+
+    step = run.take(run.course.launch(run.progress, run.now))
+
+    assert step.starts == ("c", "d")
+    waves = [event.data["tasks"] for event in step.events if event.type is EventType.WAVE_STARTED]
+    assert waves == [["a", "b"], ["c", "d"]]
 
 
 def test_a_run_does_not_stop_while_money_is_owed_to_it() -> None:
@@ -472,7 +489,8 @@ class Spending(Voyage):
         if cap is None:
             return held.attempts
         made = self.steps.get((id, purse.step_of(self.progress, id)), [])
-        return min(held.attempts, int((cap - cost_of_calls(self._outline.prices, made)) // CALL))
+        worst = purse.worst_call(self.course.chart, self.progress, id) or CALL
+        return min(held.attempts, int((cap - cost_of_calls(self._outline.prices, made)) // worst))
 
     def _call(self, model: str) -> Spent:
         input, output = self._draw(st.integers(0, WEIGHT)), self._draw(st.integers(0, MAX_TOKENS))
@@ -529,12 +547,23 @@ class Spending(Voyage):
             self.progress = self.course.settled(self.progress, owed, Account(calls=calls), START).progress
 
 
+def stands_still(course: Course, progress: Progress) -> bool:
+    """Whether a run that goes on has nothing that it could wait for, though tasks could start."""
+    asked = any(wait.why == "approval" for wait in progress.parked.values())
+    goes_on = not (progress.paused or progress.cancelled or progress.late or progress.broke or course.is_over(progress))
+    awaits = progress.active or progress.owing or asked or course.next_wake(progress) is not None
+    return goes_on and not awaits and places.can_start(course.chart, progress)
+
+
 @given(outlines(), st.one_of(st.none(), st.integers(1, 60)), st.sampled_from(["stop", "wait"]), st.data())
 def test_no_order_of_things_overspends_a_budget_or_leaves_money_set_aside(
     outline: Outline, calls: int | None, on_budget: str, data: st.DataObject
 ) -> None:
     budget = None if calls is None else calls * CALL / 3
-    voyage = Spending(priced(outline, budget, on_budget), data.draw)
+    paid = priced(outline, budget, on_budget)
+    weights = st.sampled_from([WEIGHT, WEIGHT, 10 * WEIGHT])
+    weighed = (task.model_copy(update={"weight": data.draw(weights)}) for task in paid.tasks)
+    voyage = Spending(paid.model_copy(update={"tasks": tuple(weighed)}), data.draw)
 
     for moment in voyage.moments():
         progress = moment.step.progress
@@ -544,6 +573,7 @@ def test_no_order_of_things_overspends_a_budget_or_leaves_money_set_aside(
         assert progress.reserved.keys() >= progress.active.keys()
         assert all(held.open for id, held in progress.reserved.items() if id not in progress.active)
         assert progress.spent >= 0
+        assert moment.kind != "launch" or moment.step.held_back or not stands_still(voyage.course, progress)
 
     assert not voyage.progress.reserved
     voyage.settle()
