@@ -215,7 +215,7 @@ async def nothing_was_drawn(meter: QuotaMeter, counter: Counter) -> bool:
     """Whether the bank was asked for no money before it is asked now."""
     with pytest.raises(GivenBack):
         await meter.pay(worth("2")).__aenter__()
-    return [call.usd for ask in counter.asks for call in ask.calls] == [2]
+    return [call.usd for ask in counter.asks for call in ask.calls] == [Decimal(2)]
 
 
 @pytest.mark.parametrize("probe", [True, False])
