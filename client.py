@@ -20,6 +20,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from absence import is_unknown
 from domain import large
 from domain.amendments import Amendment, Change
 from domain.cancelling import reason_of
@@ -334,7 +335,7 @@ class RunClient(RunReader):
         try:
             return (await self._handle(run).describe()).status is WorkflowExecutionStatus.RUNNING
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
+            if is_unknown(error):
                 return False
             raise
 

@@ -6,8 +6,9 @@ import asyncio
 
 from temporalio import activity
 from temporalio.client import Client, WorkflowFailureError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
+from absence import is_unknown
 from activities.contract import AWAIT_TASKS, AwaitReply, AwaitRequest, TaskEnd, outcome_of_failure
 from activities.pulse import Pulse, beating
 from domain.models import Failed, TaskError, TaskResult
@@ -43,7 +44,7 @@ class AttachActivities:
         except WorkflowFailureError as error:
             outcome = outcome_of_failure(error)
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
+            if not is_unknown(error):
                 raise
             vanished = "the task's workflow was deleted, or its history has expired"
             outcome = Failed(error=TaskError(type="Vanished", message=vanished))
