@@ -379,6 +379,7 @@ TASK_MISTAKES = [
     ("for_each: {from: nobody}", "3:22", "needs 'nobody', which is no task of this plan", ""),
     ("for_each: {from: first, max: 0}", "3:34", "'for_each.max' must be at least 1", ""),
     ("for_each: {files: nope/*}", "3:23", "'nope/*' matches no file", ""),
+    ("for_each: {files: 'https://example.org/a'}", "3:23", "'https://example.org/a' is an address", ""),
     ("for_each: {files: raw.bin}", "3:23", "not UTF-8", ""),
     ("for_each: {fils: x}", "3:16", "unknown key 'fils'", "did you mean 'files'?"),
     ("promt: x", "3:5", "unknown key 'promt' in a task", "did you mean 'prompt'?"),
@@ -513,6 +514,12 @@ PLAN_MISTAKES = [
         [
             "p:2:39: task 'a': 'prompt_file': 'none.md' matches no file",
             "p:3:39: task 'b': 'prompt_file': 'notes/*' matches more than one file",
+        ],
+    ),
+    (
+        "tasks:\n  - {id: a, agent: idle, prompt_file: 'HTTPS://x.org'}\n",
+        [
+            "p:2:39: task 'a': 'prompt_file': 'HTTPS://x.org' is an address, and no file in the plan's folder",
         ],
     ),
     (

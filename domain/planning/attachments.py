@@ -13,9 +13,17 @@ T = TypeVar("T")
 MAX_FILE_BYTES = 5_000_000
 MAX_ALL_BYTES = 50_000_000
 
+ADDRESSES = ("http://", "https://")
+"""What begins so is no file of the folder, but wanted from elsewhere."""
+
 
 class FolderError(Exception):
     """Why a file cannot be given: a sentence for the person who wrote the plan."""
+
+
+def is_address(pattern: str) -> bool:
+    """Whether this is wanted from elsewhere. Among the files of a task that is a right of its own."""
+    return pattern.casefold().startswith(ADDRESSES)
 
 
 class Folder(Protocol):
@@ -40,6 +48,8 @@ class Attachments:
 
     def matching(self, pattern: str) -> list[str]:
         """The files that match, at least one; FolderError otherwise."""
+        if is_address(pattern):
+            raise FolderError(f"{pattern!r} is an address, and no file in the plan's folder")
         if pattern not in self._matches:
             try:
                 found = self._folder.match(pattern)

@@ -12,7 +12,7 @@ from domain.models import Agent, Expectation, File, Form, Placement, Review
 from domain.notation import MAX_QUESTION
 from domain.planning import templates
 from domain.planning.answering import Answering
-from domain.planning.attachments import Attachments, FolderError
+from domain.planning.attachments import Attachments, FolderError, is_address
 from domain.planning.conditions import check_merge, check_quorum, check_time_limit
 from domain.planning.drafts import Draft, Drafts, written_needs
 from domain.planning.effective import Effective
@@ -25,9 +25,6 @@ from domain.tree import Mapping as MappingNode
 from domain.tree import Node, Scalar, Sequence, Source
 
 Sources = dict[str, str]
-
-ADDRESSES = ("http://", "https://")
-"""What begins so among the files of a task is no file of its folder, but wanted from elsewhere: a right of its own."""
 
 
 @dataclass(frozen=True)
@@ -198,7 +195,7 @@ class Checker:
             at = given[0].at("files", index) if given is not None else draft.filled.node
             try:
                 meant = self._lists.path(pattern, at, draft.id)
-                if meant is not None and meant.casefold().startswith(ADDRESSES):
+                if meant is not None and is_address(meant):
                     urls.setdefault(meant, at)
                     continue
                 for path in self._attachments.matching(meant) if meant is not None else ():
