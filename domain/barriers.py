@@ -67,7 +67,7 @@ def meet(chart: Chart, draft: Draft, id: str, parked: Parked) -> None:
     draft.probes_no_more(id, but=place)
     known = draft.barriers.get(place)
     wall = _raised(known, id, parked, kind, draft.now)
-    if known is not None and not chart.before_0_4 and _outlasts(known, id, parked, kind):
+    if known is not None and not chart.era.before_0_4 and _outlasts(known, id, parked, kind):
         wall = known
     if wall != known:
         draft.barriers[place] = wall

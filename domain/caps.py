@@ -114,7 +114,7 @@ def shares(chart: Chart, state: State, there: Decimal) -> dict[str, Decimal]:
 
 def set_aside(chart: Chart, state: State, there: Decimal, *, but: str | None) -> Decimal:
     """What is set aside for all of them but one."""
-    if chart.before_0_8:
+    if chart.era.before_0_8:
         return _set_aside_to_0_7(chart, state, but)
     return sum((share for part, share in shares(chart, state, there).items() if part != but), NOTHING)
 

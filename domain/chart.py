@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from domain.amendments import Amendment
+from domain.era import NOW, Era
 from domain.models import Deadline, Grows, Pace, Priority, RunStatus
 from domain.prices import Price
 from domain.progress import Ended, Outline, OutlineTask
@@ -35,16 +36,11 @@ class Chart:
         outline: Outline,
         *,
         plan_ref: str = "",
-        before_0_4: bool = False,
-        before_0_6: bool = False,
-        before_0_8: bool = False,
+        era: Era = NOW,
     ) -> None:
         self.outline = outline
         self.plan_ref = plan_ref
-        self.before_0_4 = before_0_4
-        """Whether a release before 0.4.0 wrote the history of the run: it goes on with the steps of then."""
-        self.before_0_6 = before_0_6
-        self.before_0_8 = before_0_8
+        self.era = era
         self.tasks = {task.id: task for task in outline.tasks}
         self._inside = self._members() if outline.parts else {}
         self.dependants: dict[str, list[str]] = {}
@@ -59,13 +55,7 @@ class Chart:
 
     def amended(self, amendment: Amendment) -> Chart:
         """The chart of the plan that takes the place of this one."""
-        return Chart(
-            amendment.outline,
-            plan_ref=amendment.plan_ref,
-            before_0_4=self.before_0_4,
-            before_0_6=self.before_0_6,
-            before_0_8=self.before_0_8,
-        )
+        return Chart(amendment.outline, plan_ref=amendment.plan_ref, era=self.era)
 
     def _members(self) -> dict[str, frozenset[str]]:
         found: dict[str, list[str]] = {}

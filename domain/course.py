@@ -17,6 +17,7 @@ from domain import barriers, growths, places, purse, settling, timing, witness
 from domain.amending import Unfitting
 from domain.amendments import Amendment
 from domain.chart import Chart
+from domain.era import NOW, Era
 from domain.events import EventType, timestamp
 from domain.growths import Growth
 from domain.inputs import input_of
@@ -54,13 +55,9 @@ class Course:
         outline: Outline,
         *,
         plan_ref: str = "",
-        before_0_4: bool = False,
-        before_0_6: bool = False,
-        before_0_8: bool = False,
+        era: Era = NOW,
     ) -> None:
-        self.chart = Chart(
-            outline, plan_ref=plan_ref, before_0_4=before_0_4, before_0_6=before_0_6, before_0_8=before_0_8
-        )
+        self.chart = Chart(outline, plan_ref=plan_ref, era=era)
 
     def adopt(self, amendment: Amendment) -> None:
         """Go on with another plan: a step has made room for it."""

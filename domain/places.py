@@ -146,7 +146,7 @@ def _begins_another_wave(chart: Chart, draft: Draft, places: int) -> bool:
 
     Those of the next may cost less, and while nothing is at work nobody would come to look. Until 0.7 they waited.
     """
-    if draft.wave or chart.before_0_8:
+    if draft.wave or chart.era.before_0_8:
         return False
     _keep_waves(chart, draft, places)
     return bool(draft.wave)

@@ -340,7 +340,7 @@ def settle(chart: Chart, draft: Draft, id: str, outcome: Outcome) -> None:
 
 def _is_in_a_batch(chart: Chart, held: Reserve, parked: Parked) -> bool:
     """Whether a request of a task may still be answered by a batch. A worker that was stopped could not look."""
-    unseen = held.open and parked.why == "worker" and not chart.before_0_6
+    unseen = held.open and parked.why == "worker" and not chart.era.before_0_6
     return parked.in_batch or parked.why == "batch" or unseen
 
 

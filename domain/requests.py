@@ -168,7 +168,7 @@ class Requests:
                 draft.tell(EventType.TASK_RETRIED, id, **_who(asked))
             settling.leave_line(self._chart, draft, id)
             draft.probes_no_more(id)
-            if not self._chart.before_0_6:
+            if not self._chart.era.before_0_6:
                 draft.leave_batch(id)
         settling.reopen(self._chart, draft, concerned)
         done = f"does again {_named(tuple(again))}" if again else "asks the provider again"
@@ -219,7 +219,7 @@ class Requests:
 
     def _tell_of_change(self, draft: Draft, asked: Steering, **what: JsonValue) -> None:
         """Say who has asked for something that shows later, or in a step that nobody signs."""
-        if not self._chart.before_0_4:
+        if not self._chart.era.before_0_4:
             draft.tell(EventType.RUN_CHANGED, **what, **_who(asked))
 
     def _skip(self, draft: Draft, id: str, verb: str, asked: TaskSteering) -> None:
@@ -252,7 +252,7 @@ class Requests:
             raise Refused(f"the deadline of {past[0]!r} has passed")
         again = roots - late
         again |= {id for id in draft.ended if self._was_caused_by(draft, id, again)}
-        if not self._chart.before_0_4:
+        if not self._chart.era.before_0_4:
             for id in in_order({id: list(task.needs) for id, task in self._chart.tasks.items()}):
                 if id in draft.ended and self._was_skipped_for(draft, id, again):
                     again.add(id)

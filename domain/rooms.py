@@ -25,7 +25,7 @@ class Rooms:
         self._parts = chart.outline.parts
         self._places = places
         self._busy = Counter(chart.tasks[id].part for id in draft.active)
-        self._keeps = not chart.before_0_8
+        self._keeps = not chart.era.before_0_8
         self._held = draft.parts if self._keeps else {}
         """Places by the part that holds them. Until 0.7 a part was one only while one of its tasks was at work."""
         self._awaited = False

@@ -88,7 +88,7 @@ def make_ready(chart: Chart, draft: Draft, id: str) -> None:
         draft.unmet[id], draft.since[id] = open_needs, draft.now
         draft.wave.pop(id, None)
         draft.probes_no_more(id)
-        if not chart.before_0_6:
+        if not chart.era.before_0_6:
             draft.leave_batch(id)
         draft.tell(EventType.TASK_RETRIED, id, by=None, note="what it needs is done again")
         return

@@ -12,6 +12,7 @@ from domain import places, settling
 from domain.amendments import Amendment, Change
 from domain.chart import Chart
 from domain.course import Course
+from domain.era import NOW, Era
 from domain.events import timestamp
 from domain.models import Outcome, Parked, Policy, RunStatus, Stopped, TaskError, TaskStatus, Try, WallKind
 from domain.outlook import waits_of
@@ -43,8 +44,8 @@ def test_an_edge_accepts_what_the_table_says(policy: Policy, status: TaskStatus)
 class Run:
     """A course and how far it has come."""
 
-    def __init__(self, outline: Outline, *, before_0_4: bool = False, before_0_8: bool = False) -> None:
-        self.course = Course(outline, before_0_4=before_0_4, before_0_8=before_0_8)
+    def __init__(self, outline: Outline, era: Era = NOW) -> None:
+        self.course = Course(outline, era=era)
         self.now = START
         self.progress = Progress()
         self.take(self.course.begin(self.now))
@@ -191,7 +192,7 @@ def test_who_was_sent_to_a_wall_tells_what_stands_there_now() -> None:
 
 def test_a_history_of_an_earlier_release_goes_on_with_its_own_walls() -> None:
     """What was told last ended them: its timers are set by that."""
-    run = Run(outline({"a": {}, "b": {}}), before_0_4=True)
+    run = Run(outline({"a": {}, "b": {}}), Era(before_0_4=True))
     run.launch()
     run.result("a", Parked(why="wall", what="down", wall="overload"))
 
@@ -477,7 +478,7 @@ def test_who_has_a_wall_asked_at_is_told() -> None:
 
 def test_a_history_of_an_earlier_release_tells_nothing_more() -> None:
     """Events are written in batches when they are due: one more would be one more command."""
-    run = Run(outline({"a": {}}), before_0_4=True)
+    run = Run(outline({"a": {}}), Era(before_0_4=True))
     run.launch()
 
     assert told(run.ask("skip", ANN)) == []

@@ -22,6 +22,7 @@ from test_purse import CALL, TOKEN, Spending, answer, priced
 from domain import barriers, caps, purse
 from domain.chart import Chart
 from domain.course import Course
+from domain.era import Era
 from domain.models import Approval, Pace, Part, Placement, Policy, RunStatus, TaskStatus, Usage
 from domain.prices import NOTHING
 from domain.progress import Outline, OutlineTask, Progress
@@ -274,7 +275,7 @@ def test_runs_that_an_earlier_release_began_go_on_as_before_until_their_next_his
     outside = [task(f"x{number}", "go") for number in range(1, 7)]
     steps = task("p1", part="p"), task("p2", "p1", part="p")
     outline = whole(*outside, task("go"), *steps, places=3, own=2)
-    run, carried = Run(outline, before_0_8=True), Run(outline, before_0_8=True)
+    run, carried = Run(outline, Era(before_0_8=True)), Run(outline, Era(before_0_8=True))
     for each in run, carried:
         assert each.launch() == ("go", "p1")
         each.result("go", answered())

@@ -7,6 +7,7 @@ from conftest import Bench
 from plans import START, answered, failed, outline
 
 from domain.course import Course
+from domain.era import NOW, Era
 from domain.models import Policy, RunStatus, TaskStatus
 from domain.progress import Progress
 from domain.requests import Requests
@@ -95,12 +96,12 @@ tasks:
     assert crew.simulator.calls() == 6
 
 
-def missed(*, before_0_4: bool = False) -> tuple[Course, Progress]:
+def missed(era: Era = NOW) -> tuple[Course, Progress]:
     """Both of two optional inputs have failed, one was needed, and what follows is skipped too."""
     optional = dict.fromkeys(["x1", "x2"], Policy.OPTIONAL)
     plan = outline({"after": {"d": Policy.REQUIRE}, "x1": {}, "x2": {}, "d": optional, "goes": {}})
     tasks = tuple(task.model_copy(update={"quorum": 1}) if task.id == "d" else task for task in plan.tasks)
-    course = Course(plan.model_copy(update={"tasks": tasks}), before_0_4=before_0_4)
+    course = Course(plan.model_copy(update={"tasks": tasks}), era=era)
     progress = course.launch(course.begin(START).progress, START).progress
     for id in optional:
         progress = course.result(progress, id, BAD, START).progress
@@ -143,7 +144,7 @@ def test_who_a_person_has_skipped_stays_so_when_its_input_is_done_again() -> Non
 
 def test_a_history_of_an_earlier_release_goes_on_with_its_own_retry() -> None:
     """It started no more tasks then: a replay that did would not be the same run."""
-    course, progress = missed(before_0_4=True)
+    course, progress = missed(Era(before_0_4=True))
 
     step = Requests(course.chart).retry(progress, TaskSteering(by="ann", tasks=("x2",)), START)
 

@@ -19,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from domain.amendments import Amendment
     from domain.cancelling import canceller
     from domain.course import Course
+    from domain.era import Era
     from domain.growths import Growth
     from domain.leaflet import task_details
     from domain.models import Account, Outcome, RunStatus
@@ -71,9 +72,11 @@ class SupervisorWorkflow(Helm):
         self._course = Course(
             input.outline,
             plan_ref=input.plan_ref,
-            before_0_4=not workflow.patched(SINCE_0_4),
-            before_0_6=not workflow.patched(SINCE_0_6),
-            before_0_8=not workflow.patched(SINCE_0_8),
+            era=Era(
+                before_0_4=not workflow.patched(SINCE_0_4),
+                before_0_6=not workflow.patched(SINCE_0_6),
+                before_0_8=not workflow.patched(SINCE_0_8),
+            ),
         )
         self.requests = Requests(self._course.chart)
         self._progress = carrying.unpacked(input.outline, input.progress) or Progress()
@@ -86,7 +89,7 @@ class SupervisorWorkflow(Helm):
         before_0_7 = not workflow.patched(SINCE_0_7)
         self._journal = Journal(self._run, on_written=self._alarm.ring, head=input.audit, before_0_7=before_0_7)
         self._window = Window(self._run, input, self._course, self._progress)
-        self._steady = not self._course.chart.before_0_6
+        self._steady = not self._course.chart.era.before_0_6
         self._held_back = False
         self._finished = False
 
