@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import json
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -82,6 +82,8 @@ class Store:
     """Where it is, as it was given: a URL may have a secret in it."""
     keys: Keyring = field(default_factory=Keyring, repr=False)
     """What encrypts everything in it, if anything does."""
+    _told: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The last event of each run that was written from here, where nothing stands after it in its segment."""
 
     @property
     def folder(self) -> Path | None:
@@ -237,6 +239,7 @@ class Store:
     async def put_end(self, run: str, end: dict[str, Any]) -> None:
         """Write down how a run ended, once, so that a list need not read its whole event log."""
         await self._kept.settle(f"runs/{_checked(run)}/end.json", _encode(end))
+        self._told.pop(run, None)
 
     async def end(self, run: str) -> dict[str, Any] | None:
         """How a run ended, or None when it has not told so."""
@@ -251,15 +254,37 @@ class Store:
         What is there and tells another course of things is from before an older database was restored, and gives way:
         Temporal alone knows how the run goes on.
         """
+        if events and self._told.pop(run, 0) + 1 != events[0].number:
+            await self._make_way(run, events[0].number)
         while events:
-            told = (Logged(run, event, correlation=family or run) for event in events)
-            lines = [json.dumps(each.envelope, ensure_ascii=False) for each in told]
+            ours = _lines(Logged(run, event, correlation=family or run) for event in events)
             key = f"runs/{_checked(run)}/events/{events[0].number:010}.jsonl"
-            there = (await self._kept.settle(key, ("\n".join(lines) + "\n").encode())).splitlines()
-            if all(_is_one(json.loads(ours), json.loads(theirs)) for ours, theirs in zip(lines, there, strict=False)):
-                events = events[len(there) :]
-            else:
+            there = (await self._kept.settle(key, ours)).splitlines()
+            told = zip(ours.splitlines(), there, strict=False)
+            if not all(_is_one(json.loads(one), json.loads(other)) for one, other in told):
                 await self._forget_from(run, events[0].number)
+                continue
+            if len(there) <= len(events):
+                self._told[run] = events[len(there) - 1].number
+            events = events[len(there) :]
+
+    async def _make_way(self, run: str, number: int) -> None:
+        """Cut a segment short that goes on over a number with which what is now told begins.
+
+        Within one course each batch follows the one before. So that segment is from before a restore, and whoever reads
+        it would never come to the new one.
+        """
+        try:
+            segment = await self.segment_with(run, number)
+        except StoreUnavailable:
+            raise
+        except StoreError:
+            return  # it is damaged, and whoever reads it is told so
+        first = segment[0].event.number if segment else number
+        if first < number <= segment[-1].event.number:
+            await self._forget_from(run, number)
+            key = f"runs/{_checked(run)}/events/{first:010}.jsonl"
+            await self._kept.replace(key, _lines(segment[: number - first]))
 
     async def _forget_from(self, run: str, number: int) -> None:
         """Remove the events from a number on, the last first, and the end that they led to."""
@@ -402,6 +427,11 @@ class Store:
                 )
         finally:
             await self._kept.remove(key)
+
+
+def _lines(told: Iterable[Logged]) -> bytes:
+    """A segment, as it stands."""
+    return "".join(json.dumps(each.envelope, ensure_ascii=False) + "\n" for each in told).encode()
 
 
 def _is_one(event: dict[str, Any], other: dict[str, Any]) -> bool:

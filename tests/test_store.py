@@ -185,6 +185,51 @@ async def test_events_of_another_course_give_way(store: Store) -> None:
     assert await store.end("run") is None
 
 
+@pytest.mark.parametrize("is_same_worker", [True, False])
+async def test_the_rest_of_a_segment_of_another_course_gives_way(store: Store, is_same_worker: bool) -> None:
+    """The database is of the middle of a batch that stands in the store whole: a bucket is not restored with it."""
+    old, again = events(1, 12), open_store(store.location)
+    for batch in (old[:4], old[4:8], old[8:]):
+        await store.append_events("run", batch)
+    await store.put_end("run", {"status": "COMPLETED"})
+    now = tuple(event.model_copy(update={"time": event.time + timedelta(hours=1)}) for event in events(7, 11))
+    teller = store if is_same_worker else again
+
+    await teller.append_events("run", old[4:6])
+    await teller.append_events("run", now[:3])
+    await teller.append_events("run", now[3:])
+
+    assert [event async for event in store.events("run")] == [*old[:6], *now]
+    assert await store.end("run") is None
+
+
+async def test_a_segment_that_is_damaged_keeps_nobody_from_going_on(store: Store) -> None:
+    await store.append_events("run", events(1, 3))
+    await obstore.put_async(store.objects, "runs/run/events/0000000001.jsonl", b"{not json\n")
+
+    await open_store(store.location).append_events("run", events(4, 5))
+
+    assert await read(store, after=3) == [4, 5]
+
+
+async def test_who_goes_on_with_what_it_told_looks_for_no_other_course(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing for each batch would be as dear as the batches themselves."""
+    listings: list[str] = []
+    listed = Store.listed
+
+    async def counted(self: Store, prefix: str) -> list[str]:
+        listings.append(prefix)
+        return await listed(self, prefix)
+
+    monkeypatch.setattr(Store, "listed", counted)
+    for first in range(1, 100, 10):
+        await store.append_events("run", events(first, first + 9))
+
+    assert listings == []
+
+
 async def test_an_event_that_another_version_tells_more_of_is_the_same(store: Store) -> None:
     """Nothing gives way to it."""
     await store.append_events("run", events(1, 3))
