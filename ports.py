@@ -60,6 +60,7 @@ def _bound(port: int, taken: ExitStack) -> int | None:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: a port just left is free
     try:
         listener.bind((LOOPBACK, port))
+        listener.listen()  # a port that is only bound would be given to the next who asks, with this option
     except OSError:
         listener.close()
         return None

@@ -28,8 +28,8 @@ async def stand(session: Session, *, simulate: bool, anyway: bool, as_json: bool
     tell = _Watcher()
     await homing.up(session, simulate=simulate, anyway=anyway, as_json=as_json)
     sys.stdout.flush()
-    tell("READY=1")
     modes = [mode for mode in Mode if embedded.Keeper(session.settings.home, mode).is_held()]
+    tell("READY=1")  # from now on a keeper that dies is started again
     while not stop.is_set():
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), LOOK)

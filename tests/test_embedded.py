@@ -252,6 +252,17 @@ def test_ports_are_remembered_unless_taken(tmp_path: Path) -> None:
     assert second["a"] not in first.values()
 
 
+def test_no_two_services_get_one_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chance may name a port twice, and so may a file of before: Temporal's server would end at its start each time."""
+    (tmp_path / "ports.json").write_text(json.dumps({"a": OURS[3], "b": OURS[3]}), "utf-8")
+    monkeypatch.setattr(ports, "PATIENCE", 0.0)
+    monkeypatch.setattr(ports.random, "sample", lambda ours, _: ours[:4])
+
+    chosen = choose_ports(tmp_path / "ports.json", ("a", "b", "c", "d"))
+
+    assert len({*chosen.values()}) == 4
+
+
 def test_a_port_that_is_just_being_given_back_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = choose_ports(tmp_path / "ports.json", ("a",))
     with socket.socket() as dying:
