@@ -115,8 +115,8 @@ class RecordActivities:
         picture = Picture(request.run, plan, simulated=request.simulated, estimate=estimate, before=before)
         async for event in self._store.events(request.run):  # one by one: those of 10,000 tasks are 200 MB
             await plan_changes.tell(self._store, picture, [event])
-        report = picture.report({}, now=picture.finished or datetime.now(UTC))
-        ref = await self._store.put_artifact(report.model_dump_json(by_alias=True).encode())
+        report, document = picture.closing(picture.finished or datetime.now(UTC))
+        ref = await self._store.put_artifact(document)
         await self._store.put_report(request.run, ref)
         finished = timestamp(picture.finished) if picture.finished else None
         await self._store.put_record(request.run, record_of(picture, finished).model_dump(mode="json"))

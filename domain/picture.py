@@ -22,7 +22,7 @@ from domain.fold import WALLED, Fold, TaskPicture
 from domain.graph import final_tasks
 from domain.models import Pace, Plan, Task, TaskStatus, Usage
 from domain.prices import NOTHING
-from domain.report import Attention, Concurrency, Doing, PlanReport, Report, Reuse, TaskReport
+from domain.report import Attention, Concurrency, Doing, PlanReport, Report, Reuse, TaskReport, written
 from domain.tempo import tempo_of
 from domain.waits import Wait, stamp
 
@@ -97,7 +97,17 @@ class Picture(Fold):
 
     def report(self, texts: Mapping[str, str], now: datetime) -> Report:
         """The document. `texts` has the outputs to show in place, by reference."""
-        tasks = tuple(self.task(task.id, now, texts) for task in self.plan.tasks)
+        return self._report(texts, now, tuple(self.task(task.id, now, texts) for task in self.plan.tasks))
+
+    def closing(self, now: datetime) -> tuple[Report, bytes]:
+        """What is kept of a run that has ended: the report without texts, and without its tasks; the whole document.
+
+        The tasks are written one by one: as objects those of 10,000 are 70 MB.
+        """
+        heading = self._report({}, now, ())
+        return heading, written(heading, (self.task(task.id, now, {}) for task in self.plan.tasks))
+
+    def _report(self, texts: Mapping[str, str], now: datetime, tasks: tuple[TaskReport, ...]) -> Report:
         finals = {id: self.tasks[id] for id in final_tasks(self.plan)}
         outputs = {id: _text(seen, texts) if _counts(seen) else None for id, seen in finals.items()}
         tempo = tempo_of(self.plan, self.trail, self.started, self.finished or now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -196,3 +197,10 @@ class Report(Value):
     def document(self) -> dict[str, Any]:
         """The report as JSON data, with the names of the interface."""
         return self.model_dump(mode="json", by_alias=True)
+
+
+def written(heading: Report, tasks: Iterable[TaskReport]) -> bytes:
+    """The document of a report that has no tasks, with these; no two of them are there at once."""
+    opened = heading.model_dump_json(by_alias=True, exclude={"tasks"}).removesuffix("}").encode()
+    lines = b",".join(task.model_dump_json(by_alias=True).encode() for task in tasks)
+    return b"".join((opened, b',"tasks":[', lines, b"]}"))

@@ -256,7 +256,7 @@ def test_no_two_services_get_one_port(tmp_path: Path, monkeypatch: pytest.Monkey
     """Chance may name a port twice, and so may a file of before: Temporal's server would end at its start each time."""
     (tmp_path / "ports.json").write_text(json.dumps({"a": OURS[3], "b": OURS[3]}), "utf-8")
     monkeypatch.setattr(ports, "PATIENCE", 0.0)
-    monkeypatch.setattr(ports.random, "sample", lambda ours, _: ours[:4])
+    monkeypatch.setattr("ports.random.sample", lambda ours, _: ours[:4])
 
     chosen = choose_ports(tmp_path / "ports.json", ("a", "b", "c", "d"))
 

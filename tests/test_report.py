@@ -98,6 +98,9 @@ def test_a_picture_of_any_run_says_what_the_course_says(outline: Outline, data: 
                 assert wait.since is not None
 
     report = picture.report({}, now=moment.now)
+    heading, kept = picture.closing(moment.now)
+    assert json.loads(kept) == report.document()
+    assert heading == report.model_copy(update={"tasks": ()})
     assert report.concurrency.peak == voyage.progress.peak
     assert report.finished is not None
     for task in report.tasks:
